@@ -1,0 +1,1 @@
+//! The agent loop as a state machine without I/O: input and time in, effects out.

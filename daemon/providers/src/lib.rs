@@ -1,0 +1,1 @@
+//! Model catalog, credentials, and one file per vendor API.

@@ -1,0 +1,1 @@
+//! atomicd: owns every session of a user; the only crate that knows all the others.

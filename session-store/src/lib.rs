@@ -1,0 +1,1 @@
+//! Session files, version 3: tolerant read, append, tree, list; synchronous.

@@ -1,0 +1,1 @@
+//! End to end: real binaries, real sockets, and a model server that releases each chunk on command.
