@@ -1,0 +1,243 @@
+//! What clients ask: admission of prompts, queues, abort, model and thinking level.
+
+use atomic_protocol::command::StreamingBehavior;
+use atomic_protocol::entry::EntryBody;
+use atomic_protocol::event::Event;
+use atomic_protocol::json::{ObjectWriter, Raw};
+use atomic_protocol::message::{Block, Content, Message, UserMessage};
+use atomic_protocol::model::ThinkingLevel;
+use atomic_protocol::time::Millis;
+
+use crate::hook::{Hook, HookAnswer, HookId};
+use crate::input::{AgentCommand, RequestId};
+use crate::queue::Queued;
+use crate::run::{Run, Step};
+use crate::{Agent, Effect};
+
+/// A second prompt meets an active run (literal of the reference).
+pub(crate) const ALREADY_PROCESSING: &str = "Agent is already processing. Specify streamingBehavior ('steer' or \
+     'followUp') to queue the message.";
+
+/// A prompt whose hooks are out.
+#[derive(Debug)]
+pub(crate) struct PendingPrompt {
+    hook: HookId,
+    request: RequestId,
+    text: String,
+    images: Vec<Block>,
+    behavior: Option<StreamingBehavior>,
+    /// The `input` hook was answered; `before_agent_start` is out.
+    starting: bool,
+    aborted: bool,
+}
+
+impl Agent {
+    pub(crate) fn command(&mut self, request: RequestId, command: AgentCommand) {
+        match command {
+            AgentCommand::Prompt { text, images, behavior } => self.prompt(request, text, images, behavior),
+            AgentCommand::Steer { text, images } => {
+                self.queues.push_steering(Queued { text, images });
+                self.queue_changed(request, None);
+            }
+            AgentCommand::FollowUp { text, images } => {
+                self.queues.push_follow_up(Queued { text, images });
+                self.queue_changed(request, None);
+            }
+            AgentCommand::ClearQueue => {
+                let (steering, follow_up) = self.queues.clear();
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.value("steering", &steering).value("followUp", &follow_up);
+                object.end();
+                self.queue_changed(request, Some(Raw::from_trusted(data.into())));
+            }
+            AgentCommand::Abort => self.abort(request),
+            AgentCommand::SetModel(model) => {
+                let level = model.clamp_thinking(self.thinking);
+                let previous = self.model.replace(model.clone());
+                let same = previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
+                if !same {
+                    let (provider, model_id) = (model.provider.clone(), model.id.clone());
+                    self.append(EntryBody::ModelChange { provider, model_id });
+                }
+                self.change_thinking(level);
+                if !same {
+                    self.emit(Event::ModelChanged {
+                        model: model.raw.clone(),
+                        previous_model: previous.map(|old| old.raw.clone()),
+                        source: "set".to_owned(),
+                    });
+                }
+                self.answer(request, Ok(Some(model.raw.clone())));
+            }
+            AgentCommand::SetThinking(wish) => {
+                let level = self.model.as_ref().map_or(wish, |model| model.clamp_thinking(wish));
+                self.change_thinking(level);
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.str("level", level.as_str());
+                if let Some(model) = &self.model {
+                    object.str("provider", &model.provider).str("modelId", &model.id);
+                }
+                object.end();
+                self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
+            }
+            AgentCommand::SetSteeringMode(mode) => {
+                self.queues.steering_mode = mode;
+                self.answer(request, Ok(None));
+            }
+            AgentCommand::SetFollowUpMode(mode) => {
+                self.queues.follow_up_mode = mode;
+                self.answer(request, Ok(None));
+            }
+            AgentCommand::SetName(name) => {
+                self.append(EntryBody::SessionInfo { name: Some(name.clone()) });
+                self.emit(Event::SessionInfoChanged { name: Some(name) });
+                self.answer(request, Ok(None));
+            }
+        }
+    }
+
+    fn queue_changed(&mut self, request: RequestId, data: Option<Raw>) {
+        self.emit(self.queues.update());
+        self.answer(request, Ok(data));
+    }
+
+    fn change_thinking(&mut self, level: ThinkingLevel) {
+        if level != self.thinking {
+            self.thinking = level;
+            self.append(EntryBody::ThinkingLevelChange { level: level.as_str().to_owned() });
+            self.emit(Event::ThinkingLevelChanged { level: level.as_str().to_owned() });
+        }
+    }
+
+    /// Admission: decided before preflight, so that two prompts in one write cannot both start a run.
+    fn prompt(
+        &mut self,
+        request: RequestId,
+        text: String,
+        images: Vec<Block>,
+        behavior: Option<StreamingBehavior>,
+    ) {
+        let busy = self.run.is_some() || self.preflight.is_some();
+        if busy && behavior.is_none() {
+            return self.answer(request, Err(ALREADY_PROCESSING.to_owned()));
+        }
+        let ask = Hook::Input { text: text.clone(), images: images.clone(), behavior: behavior.filter(|_| busy) };
+        let hook = self.ask(ask);
+        let pending = PendingPrompt { hook, request, text, images, behavior, starting: false, aborted: false };
+        if busy {
+            self.queueing.push(pending);
+        } else {
+            self.preflight = Some(pending);
+        }
+    }
+
+    /// Takes the answer of a prompt's hook. Gives it back when the hook is not one of ours.
+    pub(crate) fn prompt_hook_answered(&mut self, hook: HookId, answer: HookAnswer) -> Option<HookAnswer> {
+        if let Some(at) = self.queueing.iter().position(|pending| pending.hook == hook) {
+            let pending = self.queueing.remove(at);
+            self.input_answered(pending, answer);
+            return None;
+        }
+        match self.preflight.take_if(|pending| pending.hook == hook) {
+            None => return Some(answer),
+            Some(pending) if pending.aborted => {
+                self.answer(pending.request, Err("The prompt was aborted before it started".to_owned()));
+                self.answer_aborts();
+            }
+            Some(pending) if pending.starting => {
+                let (messages, system) = match answer {
+                    HookAnswer::Start { messages, system } => (messages, system),
+                    _ => (Vec::new(), None),
+                };
+                self.start_run(pending, messages, system);
+            }
+            Some(pending) => self.input_answered(pending, answer),
+        }
+        None
+    }
+
+    fn input_answered(&mut self, mut pending: PendingPrompt, answer: HookAnswer) {
+        match answer {
+            HookAnswer::Handled => return self.answer(pending.request, Ok(None)),
+            HookAnswer::Transform { text, images } => (pending.text, pending.images) = (text, images),
+            _ => {}
+        }
+        if self.run.is_some() || self.preflight.is_some() {
+            let queued = Queued { text: pending.text, images: pending.images };
+            match pending.behavior {
+                Some(StreamingBehavior::FollowUp) => self.queues.push_follow_up(queued),
+                _ => self.queues.push_steering(queued),
+            }
+            return self.queue_changed(pending.request, None);
+        }
+        if self.model.is_none() {
+            return self.answer(pending.request, Err(NO_MODEL.to_owned()));
+        }
+        let ask = Hook::BeforeAgentStart { text: pending.text.clone(), images: pending.images.clone() };
+        pending.hook = self.ask(ask);
+        pending.starting = true;
+        self.preflight = Some(pending);
+    }
+
+    fn start_run(&mut self, pending: PendingPrompt, extra: Vec<Raw>, system: Option<String>) {
+        let user = user_message(&pending.text, &pending.images, self.now);
+        let mut run = Run::new(system);
+        if self.broken {
+            // The file failed before: the message must be in it before the prompt is accepted, else it is refused.
+            self.broken = false;
+            let id = self.append_message(user.clone());
+            run.messages.push((id.clone(), user.clone()));
+            run.steps.push_back(Step::Announced(user));
+        } else {
+            run.steps.push_back(Step::Message(user));
+        }
+        run.steps.extend(extra.into_iter().map(Step::Message));
+        run.steps.push_back(Step::DeliverSteering);
+        run.steps.push_back(Step::CallModel);
+        run.steps.push_front(Step::TurnStart);
+        run.steps.push_front(Step::AgentStart);
+        self.answer(pending.request, Ok(None));
+        self.run = Some(run);
+    }
+
+    fn abort(&mut self, request: RequestId) {
+        self.aborts.push(request);
+        if let Some(pending) = &mut self.preflight {
+            pending.aborted = true;
+            return;
+        }
+        if self.run.is_none() {
+            return self.answer_aborts();
+        }
+        self.abort_run();
+    }
+
+    pub(crate) fn answer_aborts(&mut self) {
+        for request in std::mem::take(&mut self.aborts) {
+            self.answer(request, Ok(None));
+        }
+    }
+
+    /// The requests whose answer is still to come, for a run that ends without performing its effects.
+    pub(crate) fn dropped_answers(&mut self, dropped: &[Effect], error: &str) {
+        for effect in dropped {
+            if let Effect::Answer { request, .. } = effect {
+                self.answer(*request, Err(error.to_owned()));
+            }
+        }
+    }
+}
+
+/// A prompt without a model (the phrase "No model selected." is the reference's).
+const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
+     agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
+     choose a model with set_model.";
+
+/// A user message as the wire has it: always blocks, the text first.
+pub(crate) fn user_message(text: &str, images: &[Block], now: Millis) -> Raw {
+    let mut blocks = vec![Block::text(text)];
+    blocks.extend_from_slice(images);
+    Message::User(UserMessage { content: Content::Blocks(blocks), timestamp: now }).to_raw()
+}

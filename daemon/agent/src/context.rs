@@ -1,0 +1,729 @@
+//! What a model is shown of a conversation: stored messages in, messages a provider accepts out.
+//!
+//! A stored conversation may hold what no provider takes: commands of the client, messages of extensions, roles of a
+//! newer version, half an answer that an abort left, a call whose result a crash swallowed. Nothing here changes what
+//! is stored; the repair is made anew for each request, from the front, so that more messages at the end never change
+//! what was already sent (providers cache by prefix).
+//!
+//! What comes out holds three promises:
+//! * the first message is of the user, if there is one;
+//! * directly behind an assistant stands exactly one result for each of its tool calls, in the order of the calls, and
+//!   no other result stands anywhere;
+//! * no tool-call id occurs twice.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use atomic_protocol::Raw;
+use atomic_protocol::json;
+use atomic_protocol::message::{
+    AssistantMessage, BashExecutionMessage, Block, Content, CustomMessage, Message, StopReason, ToolCall,
+    ToolResultMessage, Usage, UserMessage, role,
+};
+use atomic_protocol::time::Millis;
+
+/// Result of a tool call that has none. Stable, because it is part of what providers cache.
+pub const INTERRUPTED: &str = "The execution of this tool call was interrupted and its result is unavailable. \
+                               Inspect what it may already have changed before you decide to retry it.";
+
+/// Stands for an image while images are blocked (setting `images.blockImages`).
+pub const IMAGE_BLOCKED: &str = "Image reading is disabled.";
+
+/// Stands for reasoning whose text the provider withheld.
+const REDACTED: &str = "[Reasoning redacted]";
+
+/// Characters an image counts for in an estimate (reference: 1200 tokens).
+const IMAGE_CHARS: u64 = 4800;
+
+/// UTF-16 units taken for one token.
+const CHARS_PER_TOKEN: u64 = 4;
+
+/// How a conversation is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextOptions {
+    /// Every image is replaced by [`IMAGE_BLOCKED`].
+    pub block_images: bool,
+}
+
+/// Why a conversation could not be shown to a model. It has no values: what cannot be sent is left out or repaired, so
+/// that one damaged entry never makes a session unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextError {}
+
+impl fmt::Display for ContextError {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+impl std::error::Error for ContextError {}
+
+/// The conversation as a model may see it: only user, assistant and tool-result messages (see the module's promises).
+///
+/// * `bashExecution`, `custom` and `branchSummary` become user messages; those excluded from the context, blank ones and
+///   roles we do not know are left out, and so is a message that does not parse.
+/// * An answer that failed or was aborted is left out together with the results of its calls.
+/// * A call without a result gets [`INTERRUPTED`] as an error, also at the very end. A result nobody asked for, or a
+///   second one, is left out.
+/// * A tool-call id that was used before gets a number behind it (`id-2`), and so do the results that answer it.
+///
+/// # Errors
+/// None; the type keeps the door open for a check that must refuse.
+pub fn for_model(messages: &[Raw], options: &ContextOptions) -> Result<Vec<Message>, ContextError> {
+    let mut shown = Shown::default();
+    for raw in messages {
+        match Message::parse(raw) {
+            Ok(message) => shown.take(message, options),
+            // Its results must not be taken for those of the assistant before it.
+            Err(_) if role(raw).as_deref() == Some("assistant") => shown.close(),
+            Err(_) => {}
+        }
+    }
+    shown.close();
+    Ok(shown.out)
+}
+
+/// The messages shown so far and the calls that wait for their results.
+#[derive(Default)]
+struct Shown {
+    out: Vec<Message>,
+    /// Calls of the last assistant, in order.
+    open: Vec<OpenCall>,
+    /// When that assistant answered; for results we have to make up.
+    asked_at: Millis,
+    /// Every tool-call id shown.
+    used: HashSet<String>,
+}
+
+/// A tool call and, once it came, its result.
+struct OpenCall {
+    /// As stored; results name it.
+    stored_id: String,
+    /// As shown.
+    id: String,
+    name: String,
+    result: Option<ToolResultMessage>,
+}
+
+impl Shown {
+    fn take(&mut self, message: Message, options: &ContextOptions) {
+        match message {
+            Message::User(message) => self.user(message.content, message.timestamp, options),
+            Message::BashExecution(message) if !message.exclude_from_context => {
+                self.user(Content::Text(bash_text(&message)), message.timestamp, options);
+            }
+            Message::Custom(message) if !message.exclude_from_context => {
+                self.user(message.content, message.timestamp, options);
+            }
+            Message::BranchSummary(message) if !message.summary.trim().is_empty() => {
+                self.user(Content::Text(branch_text(&message.summary)), message.timestamp, options);
+            }
+            Message::Assistant(message) => self.assistant(message, options),
+            Message::ToolResult(message) => self.result(message, options),
+            Message::BashExecution(_)
+            | Message::Custom(_)
+            | Message::BranchSummary(_)
+            | Message::Other(_) => {}
+        }
+    }
+
+    fn user(&mut self, content: Content, timestamp: Millis, options: &ContextOptions) {
+        let blocks = match content {
+            Content::Text(text) => vec![Block::text(text)],
+            Content::Blocks(blocks) => blocks,
+        };
+        let blocks: Vec<Block> = blocks.into_iter().filter(visible_to_model).collect();
+        if blocks.is_empty() {
+            return;
+        }
+        self.close();
+        let content = Content::Blocks(with_images(blocks, options));
+        self.out.push(Message::User(UserMessage { content, timestamp }));
+    }
+
+    fn assistant(&mut self, mut message: AssistantMessage, options: &ContextOptions) {
+        self.close();
+        // Providers refuse a conversation that begins with an answer.
+        if !is_good(&message) || message.content.is_empty() || self.out.is_empty() {
+            return;
+        }
+        message.content = with_images(message.content.into_iter().map(normalised).collect(), options);
+        for block in &mut message.content {
+            if let Block::ToolCall(call) = block {
+                let stored_id = call.id.clone();
+                self.make_unique(call);
+                self.open.push(OpenCall {
+                    stored_id,
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                    result: None,
+                });
+            }
+        }
+        self.asked_at = message.timestamp;
+        self.out.push(Message::Assistant(message));
+    }
+
+    /// Gives a call whose id was shown before, or that has none, the first free id.
+    fn make_unique(&mut self, call: &mut ToolCall) {
+        if call.id.is_empty() {
+            call.id.push_str("call");
+        }
+        if self.used.contains(&call.id) {
+            // Numbers used for one id lie without a gap, so this ends; ids repeat too rarely for it to be slow.
+            call.id = (2u64..)
+                .map(|n| numbered(&call.id, n))
+                .find(|id| !self.used.contains(id))
+                .expect("a finite set leaves a number free");
+        }
+        self.used.insert(call.id.clone());
+    }
+
+    fn result(&mut self, mut message: ToolResultMessage, options: &ContextOptions) {
+        let waiting =
+            self.open.iter_mut().find(|call| call.stored_id == message.tool_call_id && call.result.is_none());
+        let Some(call) = waiting else { return };
+        message.tool_call_id.clone_from(&call.id);
+        if message.tool_name.is_empty() {
+            message.tool_name.clone_from(&call.name);
+        }
+        message.content = with_images(message.content, options);
+        call.result = Some(message);
+    }
+
+    /// Writes the results of the open calls; those that are missing are made up.
+    fn close(&mut self) {
+        for call in self.open.drain(..) {
+            self.out.push(Message::ToolResult(call.result.unwrap_or_else(|| ToolResultMessage {
+                tool_call_id: call.id,
+                tool_name: call.name,
+                content: vec![Block::text(INTERRUPTED)],
+                details: None,
+                is_error: true,
+                timestamp: self.asked_at,
+            })));
+        }
+    }
+}
+
+/// `id` with a number behind it. An id of the form `call|item` names two things to the provider, and both must be new.
+fn numbered(id: &str, n: u64) -> String {
+    match id.split_once('|') {
+        Some((call, item)) => format!("{call}-{n}|{item}-{n}"),
+        None => format!("{id}-{n}"),
+    }
+}
+
+/// The model completed it, so it may be shown again. `pending` is half an answer, whatever wrote it.
+fn is_good(message: &AssistantMessage) -> bool {
+    !matches!(message.stop_reason, StopReason::Error | StopReason::Aborted | StopReason::Pending)
+}
+
+/// Blocks of a user-like message that a model sees. A type we do not know is the provider adapter's to judge.
+fn visible_to_model(block: &Block) -> bool {
+    match block {
+        Block::Text { text, .. } => !text.trim().is_empty(),
+        Block::Image { .. } | Block::Other(_) => true,
+        Block::Thinking { .. } | Block::ToolCall(_) => false,
+    }
+}
+
+/// Blocks that other programs stored in a provider's own shape, in ours.
+fn normalised(block: Block) -> Block {
+    let Block::Other(raw) = &block else { return block };
+    let Ok(fields) = json::Fields::parse(raw.as_str()) else { return block };
+    match fields.str("type").as_deref() {
+        Some("redacted_thinking") => Block::Thinking {
+            thinking: REDACTED.into(),
+            signature: fields.str("data").map(Into::into),
+            redacted: true,
+        },
+        _ => block,
+    }
+}
+
+/// Replaces images when they are blocked; one notice stands for a row of them.
+fn with_images(blocks: Vec<Block>, options: &ContextOptions) -> Vec<Block> {
+    if !options.block_images || !blocks.iter().any(|block| matches!(block, Block::Image { .. })) {
+        return blocks;
+    }
+    let mut out = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        match block {
+            Block::Image { .. } if out.last().and_then(Block::as_text) == Some(IMAGE_BLOCKED) => {}
+            Block::Image { .. } => out.push(Block::text(IMAGE_BLOCKED)),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A client's command as a model reads it.
+fn bash_text(message: &BashExecutionMessage) -> String {
+    let mut text = format!("Ran `{}`\n", message.command);
+    if message.output.is_empty() {
+        text.push_str("(no output)");
+    } else {
+        text.push_str(&format!("```\n{}\n```", message.output));
+    }
+    match message.exit_code {
+        _ if message.cancelled => text.push_str("\n\n(command cancelled)"),
+        Some(code) if code != 0 => text.push_str(&format!("\n\nCommand exited with code {code}")),
+        _ => {}
+    }
+    if let (true, Some(Some(path))) = (message.truncated, &message.full_output_path) {
+        text.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
+    }
+    text
+}
+
+/// The summary of an abandoned branch as a model reads it.
+fn branch_text(summary: &str) -> String {
+    format!(
+        "This conversation came back here from another branch. What happened on that branch, in short:\n\n\
+         <summary>\n{summary}\n</summary>"
+    )
+}
+
+/// Tokens that `messages` take, by a rule of thumb: four UTF-16 units are a token, an image counts as 4800 of them; each
+/// message is rounded up. What a model is never shown counts nothing.
+pub fn estimate_tokens(messages: &[Raw]) -> u64 {
+    messages.iter().filter_map(|raw| Message::parse(raw).ok()).map(|message| estimate(&message)).sum()
+}
+
+/// Tokens of the context as the provider last counted them, and an estimate of what came after. `None` until there is
+/// an answer that says what it used; right after a compaction nobody knows.
+pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
+    messages.iter().enumerate().rev().find_map(|(index, raw)| {
+        // The role alone is cheap to read; whole messages of other roles need not be.
+        let used = match role(raw).as_deref() {
+            Some("assistant") => match Message::parse(raw) {
+                Ok(Message::Assistant(message)) if is_good(&message) => used_tokens(&message.usage),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        (used > 0).then(|| used.saturating_add(estimate_tokens(&messages[index + 1..])))
+    })
+}
+
+/// Tokens of a request and its answer; some providers leave the sum out.
+fn used_tokens(usage: &Usage) -> u64 {
+    match usage.total_tokens {
+        0 => [usage.input, usage.output, usage.cache_read, usage.cache_write]
+            .into_iter()
+            .fold(0, u64::saturating_add),
+        total => total,
+    }
+}
+
+fn estimate(message: &Message) -> u64 {
+    let chars: u64 = match message {
+        Message::User(UserMessage { content, .. })
+        | Message::Custom(CustomMessage { content, exclude_from_context: false, .. }) => match content {
+            Content::Text(text) if text.trim().is_empty() => 0,
+            Content::Text(text) => units(text),
+            Content::Blocks(blocks) => blocks.iter().filter(|b| visible_to_model(b)).map(block_chars).sum(),
+        },
+        Message::Assistant(message) if is_good(message) => message.content.iter().map(block_chars).sum(),
+        Message::ToolResult(message) => message.content.iter().map(block_chars).sum(),
+        Message::BashExecution(message) if !message.exclude_from_context => {
+            units(&message.command) + units(&message.output)
+        }
+        Message::BranchSummary(message) => units(&message.summary),
+        Message::Assistant(_) | Message::Custom(_) | Message::BashExecution(_) | Message::Other(_) => 0,
+    };
+    chars.div_ceil(CHARS_PER_TOKEN)
+}
+
+fn block_chars(block: &Block) -> u64 {
+    match block {
+        Block::Text { text, .. } => units(text),
+        Block::Image { .. } => IMAGE_CHARS,
+        Block::Thinking { thinking, .. } => units(thinking),
+        Block::ToolCall(call) => units(&call.name) + units(call.arguments.as_str()),
+        Block::Other(raw) => units(raw.as_str()),
+    }
+}
+
+/// Length as JavaScript counts it.
+fn units(text: &str) -> u64 {
+    text.encode_utf16().count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn raws(texts: &[&str]) -> Vec<Raw> {
+        texts.iter().map(|text| Raw::parse(text).unwrap()).collect()
+    }
+
+    /// One word per message: `u:text`, `a:text|+id=name`, `r:id=text` (`r!` for an error).
+    fn words(messages: &[Message]) -> Vec<String> {
+        let text = |blocks: &[Block]| {
+            let words = blocks.iter().map(|block| match block {
+                Block::Text { text, .. } => text.clone(),
+                Block::Image { .. } => "<image>".into(),
+                Block::Thinking { thinking, .. } => format!("~{thinking}"),
+                Block::ToolCall(call) => format!("+{}={}", call.id, call.name),
+                Block::Other(raw) => raw.as_str().into(),
+            });
+            words.collect::<Vec<_>>().join("|")
+        };
+        let word = |message: &Message| match message {
+            Message::User(user) => format!("u:{}", text(&user.content.blocks())),
+            Message::Assistant(assistant) => format!("a:{}", text(&assistant.content)),
+            Message::ToolResult(result) => {
+                let mark = if result.is_error { "!" } else { "" };
+                format!("r{mark}:{}={}", result.tool_call_id, text(&result.content))
+            }
+            other => panic!("no model takes {other:?}"),
+        };
+        messages.iter().map(word).collect()
+    }
+
+    fn shown(texts: &[&str]) -> Vec<String> {
+        let Ok(messages) = for_model(&raws(texts), &ContextOptions::default());
+        words(&messages)
+    }
+
+    const USER: &str = r#"{"role":"user","content":"go","timestamp":1}"#;
+
+    fn calls(ids: &[&str], stop: &str) -> String {
+        let calls: Vec<String> = ids
+            .iter()
+            .map(|id| format!(r#"{{"type":"toolCall","id":"{id}","name":"bash","arguments":{{}}}}"#))
+            .collect();
+        format!(
+            r#"{{"role":"assistant","content":[{}],"stopReason":"{stop}","timestamp":7}}"#,
+            calls.join(",")
+        )
+    }
+
+    fn result(id: &str, text: &str) -> String {
+        format!(
+            r#"{{"role":"toolResult","toolCallId":"{id}","toolName":"bash","content":[{{"type":"text","text":"{text}"}}],"isError":false,"timestamp":8}}"#
+        )
+    }
+
+    #[test]
+    fn user_like_messages_become_user_messages() {
+        for (stored, expected) in [
+            (
+                r#"{"role":"user","content":[{"type":"text","text":" "},{"type":"text","text":"b"}]}"#,
+                Some("u:b"),
+            ),
+            (r#"{"role":"user","content":" \n"}"#, None),
+            (r#"{"role":"user","content":[]}"#, None),
+            (r#"{"role":"user","content":[{"type":"new","x":1}]}"#, Some(r#"u:{"type":"new","x":1}"#)),
+            (r#"{"role":"custom","customType":"t","content":"c","display":false}"#, Some("u:c")),
+            (
+                r#"{"role":"custom","customType":"t","content":"c","display":true,"excludeFromContext":true}"#,
+                None,
+            ),
+            (r#"{"role":"branchSummary","summary":"","fromId":"x"}"#, None),
+            (r#"{"role":"compactionSummary","summary":"x"}"#, None),
+            (r#"{"role":"system","content":"x"}"#, None),
+            (r#"{"content":"no role"}"#, None),
+            (r#"{"role":"user"}"#, None),
+            (r#"{"role":"user","content":7}"#, None),
+            (
+                r#"{"role":"bashExecution","command":"ls","output":"a\nb","exitCode":0}"#,
+                Some("u:Ran `ls`\n```\na\nb\n```"),
+            ),
+            (
+                r#"{"role":"bashExecution","command":"false","output":"","exitCode":1}"#,
+                Some("u:Ran `false`\n(no output)\n\nCommand exited with code 1"),
+            ),
+            (
+                r#"{"role":"bashExecution","command":"x","output":"o","cancelled":true,"truncated":true,"fullOutputPath":"/t/o"}"#,
+                Some(
+                    "u:Ran `x`\n```\no\n```\n\n(command cancelled)\n\n[Output truncated. Full output: /t/o]",
+                ),
+            ),
+            (
+                r#"{"role":"bashExecution","command":"x","output":"o","exitCode":0,"truncated":true,"fullOutputPath":null}"#,
+                Some("u:Ran `x`\n```\no\n```"),
+            ),
+            (
+                r#"{"role":"bashExecution","command":"x","output":"o","exitCode":0,"excludeFromContext":true}"#,
+                None,
+            ),
+        ] {
+            assert_eq!(shown(&[stored]).first().map(String::as_str), expected, "{stored}");
+        }
+        let branch = shown(&[r#"{"role":"branchSummary","summary":"tried A","fromId":"x"}"#]);
+        assert!(branch[0].ends_with("<summary>\ntried A\n</summary>"), "{branch:?}");
+    }
+
+    #[test]
+    fn calls_and_results_are_paired() {
+        let interrupted = |id: &str| format!("r!:{id}={INTERRUPTED}");
+        let two = calls(&["c1", "c2"], "toolUse");
+        let one = calls(&["c1"], "toolUse");
+        let other_role = r#"{"role":"later","content":"x"}"#;
+        let excluded =
+            r#"{"role":"bashExecution","command":"x","output":"","exitCode":0,"excludeFromContext":true}"#;
+        let cases: Vec<(&str, Vec<&str>, Vec<String>)> = vec![
+            (
+                "results stand in the order of the calls",
+                vec![USER, &two, "r c2 b", "r c1 a"],
+                vec!["u:go".into(), "a:+c1=bash|+c2=bash".into(), "r:c1=a".into(), "r:c2=b".into()],
+            ),
+            (
+                "missing, duplicate and orphaned results",
+                vec![USER, "r c1 early", &two, "r c1 a", "r c1 again", "r zz x", USER],
+                vec![
+                    "u:go".into(),
+                    "a:+c1=bash|+c2=bash".into(),
+                    "r:c1=a".into(),
+                    interrupted("c2"),
+                    "u:go".into(),
+                ],
+            ),
+            (
+                "the last call may be without a result",
+                vec![USER, &one],
+                vec!["u:go".into(), "a:+c1=bash".into(), interrupted("c1")],
+            ),
+            (
+                "messages that are left out do not part a call from its result",
+                vec![USER, &one, other_role, excluded, "r c1 a"],
+                vec!["u:go".into(), "a:+c1=bash".into(), "r:c1=a".into()],
+            ),
+            (
+                "a result behind the next user message comes too late",
+                vec![USER, &one, USER, "r c1 late"],
+                vec!["u:go".into(), "a:+c1=bash".into(), interrupted("c1"), "u:go".into()],
+            ),
+            ("an answer without a question", vec![&one, "r c1 a"], vec![]),
+        ];
+        for (name, stored, expected) in cases {
+            let made: Vec<String> = stored
+                .iter()
+                .map(|text| match text.split(' ').collect::<Vec<_>>()[..] {
+                    ["r", id, text] => result(id, text),
+                    _ => (*text).into(),
+                })
+                .collect();
+            assert_eq!(shown(&made.iter().map(String::as_str).collect::<Vec<_>>()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_made_up_result_names_its_tool_and_has_a_stable_time() {
+        let one = calls(&["c1"], "toolUse");
+        let Ok(messages) = for_model(&raws(&[USER, &one]), &ContextOptions::default());
+        let Some(Message::ToolResult(result)) = messages.last() else { panic!("a result") };
+        assert_eq!((result.tool_name.as_str(), result.timestamp, result.is_error), ("bash", Millis(7), true));
+    }
+
+    #[test]
+    fn answers_that_failed_are_left_out_with_their_results() {
+        let good = calls(&["c1"], "toolUse");
+        let late = result("c1", "of the failed one");
+        for stop in ["error", "aborted", "pending", "a word we do not know"] {
+            let failed = calls(&["c1"], stop);
+            assert_eq!(shown(&[USER, &failed, &late, USER]), ["u:go", "u:go"], "{stop}");
+            // A result behind the failed answer is not the older call's, though the ids are equal.
+            let lines = shown(&[USER, &good, &failed, &late]);
+            assert_eq!(lines[2], format!("r!:c1={INTERRUPTED}"), "{stop}");
+        }
+    }
+
+    #[test]
+    fn an_id_used_again_gets_a_number() {
+        let one = calls(&["c1"], "toolUse");
+        let taken = calls(&["c1-2"], "toolUse");
+        let lines = shown(&[
+            USER,
+            &one,
+            &result("c1", "a"),
+            &one,
+            &result("c1", "b"),
+            &taken,
+            &result("c1-2", "c"),
+            &one,
+            &result("c1", "d"),
+        ]);
+        assert_eq!(
+            lines[1..],
+            [
+                "a:+c1=bash",
+                "r:c1=a",
+                "a:+c1-2=bash",
+                "r:c1-2=b",
+                "a:+c1-2-2=bash",
+                "r:c1-2-2=c",
+                "a:+c1-3=bash",
+                "r:c1-3=d"
+            ]
+        );
+        let twice = calls(&["c|i", "c|i", ""], "toolUse");
+        let lines = shown(&[USER, &twice, &result("c|i", "a"), &result("c|i", "b"), &result("", "e")]);
+        assert_eq!(
+            lines[1..],
+            ["a:+c|i=bash|+c-2|i-2=bash|+call=bash", "r:c|i=a", "r:c-2|i-2=b", "r:call=e"]
+        );
+    }
+
+    #[test]
+    fn blocked_images_become_one_notice_everywhere() {
+        let image = r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#;
+        let stored = raws(&[
+            &format!(r#"{{"role":"user","content":[{image},{image},{{"type":"text","text":"t"}},{image}]}}"#),
+            &calls(&["c1"], "toolUse"),
+            &format!(r#"{{"role":"toolResult","toolCallId":"c1","content":[{image}],"isError":false}}"#),
+        ]);
+        let Ok(open) = for_model(&stored, &ContextOptions::default());
+        assert_eq!(words(&open)[0], "u:<image>|<image>|t|<image>");
+        let Ok(blocked) = for_model(&stored, &ContextOptions { block_images: true });
+        assert_eq!(
+            words(&blocked),
+            [
+                format!("u:{IMAGE_BLOCKED}|t|{IMAGE_BLOCKED}"),
+                "a:+c1=bash".into(),
+                format!("r:c1={IMAGE_BLOCKED}")
+            ]
+        );
+    }
+
+    #[test]
+    fn redacted_thinking_in_a_providers_shape_is_read() {
+        let stored = r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"D"},{"type":"text","text":"x"}],"stopReason":"stop"}"#;
+        let Ok(messages) = for_model(&raws(&[USER, stored]), &ContextOptions::default());
+        let Message::Assistant(message) = &messages[1] else { panic!("an assistant") };
+        let signature = Some("D".to_owned());
+        assert_eq!(
+            message.content[0],
+            Block::Thinking { thinking: REDACTED.into(), signature, redacted: true }
+        );
+    }
+
+    #[test]
+    fn estimates_count_what_a_model_is_shown() {
+        for (stored, tokens) in [
+            (r#"{"role":"user","content":"12345"}"#, 2),
+            (r#"{"role":"user","content":"     "}"#, 0),
+            (r#"{"role":"user","content":"😀😀"}"#, 1),
+            (
+                r#"{"role":"user","content":[{"type":"text","text":"1"},{"type":"image","data":"AAAA","mimeType":"image/png"}]}"#,
+                1201,
+            ),
+            (
+                r#"{"role":"assistant","content":[{"type":"thinking","thinking":"1234"},{"type":"toolCall","id":"ignored","name":"ls","arguments":{}}],"stopReason":"toolUse"}"#,
+                2,
+            ),
+            (r#"{"role":"assistant","content":[{"type":"text","text":"1234"}],"stopReason":"aborted"}"#, 0),
+            (r#"{"role":"toolResult","toolCallId":"c","content":[{"type":"text","text":"12345678"}]}"#, 2),
+            (r#"{"role":"bashExecution","command":"ls","output":"12"}"#, 1),
+            (r#"{"role":"bashExecution","command":"ls","output":"12","excludeFromContext":true}"#, 0),
+            (r#"{"role":"custom","content":"1234","excludeFromContext":true}"#, 0),
+            (r#"{"role":"custom","content":"1234"}"#, 1),
+            (r#"{"role":"later","content":"1234"}"#, 0),
+        ] {
+            assert_eq!(estimate_tokens(&raws(&[stored])), tokens, "{stored}");
+        }
+    }
+
+    #[test]
+    fn context_tokens_start_from_the_last_good_answer() {
+        let answer = |stop: &str, usage: &str| {
+            format!(
+                r#"{{"role":"assistant","content":[{{"type":"text","text":"1234"}}],"usage":{usage},"stopReason":"{stop}"}}"#
+            )
+        };
+        let good = answer("stop", r#"{"input":60,"output":40,"totalTokens":100}"#);
+        let bad = answer("error", r#"{"totalTokens":900}"#);
+        let unsaid = answer("stop", "{}");
+        let no_sum = answer("stop", r#"{"input":3,"output":4,"cacheRead":5,"cacheWrite":6}"#);
+        let after = r#"{"role":"user","content":"12345"}"#;
+        for (stored, tokens) in [
+            (vec![], None),
+            (vec![after], None),
+            (vec![after, &good], Some(100)),
+            (vec![after, &good, after], Some(102)),
+            (vec![after, &good, after, &bad], Some(102)),
+            (vec![after, &good, after, &unsaid], Some(103)),
+            (vec![after, &bad], None),
+            (vec![after, &no_sum], Some(18)),
+        ] {
+            assert_eq!(context_tokens(&raws(&stored)), tokens, "{stored:?}");
+        }
+    }
+
+    /// Few ids, so that they collide; some texts that no message parses from.
+    fn stored_message() -> impl Strategy<Value = String> {
+        let id = || prop::sample::select(vec!["a", "b", "a-2", "c|d", ""]);
+        let stop =
+            prop::sample::select(vec!["stop", "length", "toolUse", "error", "aborted", "pending", "new"]);
+        let other = prop::sample::select(vec![
+            USER,
+            r#"{"role":"user","content":" "}"#,
+            r#"{"role":"user","content":[{"type":"image","data":"","mimeType":"image/png"}]}"#,
+            r#"{"role":"user","content":[{"type":"toolCall","id":"a","name":"x","arguments":{}}]}"#,
+            r#"{"role":"custom","content":"c"}"#,
+            r#"{"role":"branchSummary","summary":"s"}"#,
+            r#"{"role":"bashExecution","command":"x"}"#,
+            r#"{"role":"bashExecution","command":"x","excludeFromContext":true}"#,
+            r#"{"role":"later"}"#,
+            r#"{"role":"assistant"}"#,
+            r#"{"role":"assistant","content":[],"stopReason":"stop"}"#,
+            r#"{"role":"assistant","content":[{"type":"text","text":"t"}],"stopReason":"stop"}"#,
+            r#"{"role":"toolResult"}"#,
+            "[1]",
+        ]);
+        prop_oneof![
+            3 => (prop::collection::vec(id(), 1..4), stop).prop_map(|(ids, stop)| calls(&ids, stop)),
+            4 => (id(), "[a-z]{1,2}").prop_map(|(id, text)| result(id, &text)),
+            3 => other.prop_map(str::to_owned),
+        ]
+    }
+
+    /// The module's promises.
+    fn check(messages: &[Message]) {
+        assert!(matches!(messages.first(), None | Some(Message::User(_))), "begins with the user");
+        let mut seen = HashSet::new();
+        let mut rest = messages.iter();
+        while let Some(message) = rest.next() {
+            match message {
+                Message::User(user) => assert!(!user.content.blocks().is_empty()),
+                Message::Assistant(assistant) => {
+                    assert!(is_good(assistant) && !assistant.content.is_empty());
+                    for call in assistant.tool_calls() {
+                        assert!(seen.insert(call.id.clone()), "{} is used twice", call.id);
+                        let Some(Message::ToolResult(result)) = rest.next() else {
+                            panic!("{} unanswered", call.id)
+                        };
+                        assert_eq!(result.tool_call_id, call.id);
+                        assert!(!result.content.is_empty());
+                    }
+                }
+                other => panic!("out of place: {other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_conversation_becomes_one_a_provider_takes(stored in prop::collection::vec(stored_message(), 0..24)) {
+            let stored: Vec<Raw> = stored.iter().map(|text| Raw::parse(text).unwrap()).collect();
+            let Ok(messages) = for_model(&stored, &ContextOptions::default());
+            check(&messages);
+
+            // Shown again it stays as it is: the repair is complete.
+            let again: Vec<Raw> = messages.iter().map(Message::to_raw).collect();
+            let Ok(same) = for_model(&again, &ContextOptions::default());
+            prop_assert_eq!(&same, &messages);
+
+            // More messages never change what was sent before them, open calls apart.
+            for cut in 0..stored.len() {
+                let Ok(part) = for_model(&stored[..cut], &ContextOptions::default());
+                let settled = part.iter().rposition(|m| !matches!(m, Message::ToolResult(_))).map_or(0, |at| at + 1);
+                prop_assert_eq!(&part[..settled], &messages[..settled]);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What an agent wants done, in order.
+
+use std::sync::Arc;
+
+use atomic_protocol::entry::Entry;
+use atomic_protocol::event::Event;
+use atomic_protocol::json::Raw;
+use atomic_protocol::message::ToolCall;
+use atomic_protocol::model::{Model, ThinkingLevel};
+use atomic_protocol::tool::ToolSpec;
+
+use crate::hook::{Hook, HookId};
+use crate::input::{ModelCallId, RequestId, ToolRunId};
+
+/// One thing to do. The actor performs effects strictly in order; when an append fails it drops the rest of the batch and
+/// feeds [`AppendFailed`](crate::Input::AppendFailed).
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Write this entry, before anything after it happens.
+    Append(Entry),
+    /// Tell every client.
+    Emit(Event),
+    /// Answer a command.
+    Answer {
+        /// Which one.
+        request: RequestId,
+        /// `data` of the success record, or the error's text.
+        result: Result<Option<Raw>, String>,
+    },
+    /// Call a model and feed its events.
+    CallModel(ModelCall),
+    /// The call's events are not wanted any more.
+    CancelModel(ModelCallId),
+    /// Run a tool and feed its updates and its result.
+    RunTool {
+        /// Names the execution.
+        run: ToolRunId,
+        /// What to run.
+        call: ToolCall,
+    },
+    /// End a tool soon; its result is still awaited.
+    CancelTool(ToolRunId),
+    /// Ask the extensions and feed the answer.
+    Ask {
+        /// Names the question.
+        hook: HookId,
+        /// The question.
+        ask: Hook,
+    },
+}
+
+/// A model to call.
+#[derive(Clone, Debug)]
+pub struct ModelCall {
+    /// Names the call.
+    pub call: ModelCallId,
+    /// Whom to ask.
+    pub model: Arc<Model>,
+    /// How much to think.
+    pub thinking: ThinkingLevel,
+    /// The system prompt.
+    pub system: Arc<str>,
+    /// The conversation, any roles; [`context::for_model`](crate::context::for_model) makes it fit for a model.
+    pub context: Vec<Raw>,
+    /// The tools it may call.
+    pub tools: Arc<[ToolSpec]>,
+}

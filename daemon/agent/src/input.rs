@@ -1,0 +1,118 @@
+//! What can happen to an agent.
+
+use std::sync::Arc;
+
+use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::json::Raw;
+use atomic_protocol::message::Block;
+use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
+use atomic_protocol::tool::ToolOutput;
+
+use crate::effect::Effect;
+use crate::hook::{HookAnswer, HookId};
+
+/// A command line waiting for its answer. Chosen by the actor, unique within the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// One call of a model. Events of a call that is not the current one are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelCallId(pub u64);
+
+/// One execution of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolRunId(pub u64);
+
+/// What can happen to an agent.
+#[derive(Debug)]
+pub enum Input {
+    /// A client asks something.
+    Command {
+        /// Whom to answer.
+        request: RequestId,
+        /// What is asked.
+        command: AgentCommand,
+    },
+    /// A model call answered something: all events of one piece of the stream.
+    Model {
+        /// Which call.
+        call: ModelCallId,
+        /// In order.
+        events: Vec<ModelEvent>,
+    },
+    /// A tool has something to show.
+    ToolUpdate {
+        /// Which execution.
+        run: ToolRunId,
+        /// All there is to show so far.
+        output: ToolOutput,
+    },
+    /// A tool ended. Every `RunTool` effect leads to exactly one of these, also after a cancel.
+    ToolDone {
+        /// Which execution.
+        run: ToolRunId,
+        /// Its result.
+        output: ToolOutput,
+    },
+    /// A hook was answered. Every `Ask` effect leads to exactly one of these.
+    HookAnswer {
+        /// Which question.
+        hook: HookId,
+        /// The answer.
+        answer: HookAnswer,
+    },
+    /// A client's shell command ended; its message belongs into the conversation.
+    BashFinished {
+        /// A `bashExecution` message.
+        message: Raw,
+    },
+    /// An entry could not be written. Nothing after it in the batch was performed.
+    AppendFailed {
+        /// What went wrong, naming the file.
+        error: String,
+        /// The effects that were not performed, the failed append first.
+        dropped: Vec<Effect>,
+    },
+}
+
+/// What a client can ask of an agent. Reads are not commands here: the actor looks at the agent itself.
+#[derive(Debug)]
+pub enum AgentCommand {
+    /// Start a run, or queue when one is active.
+    Prompt {
+        /// The text.
+        text: String,
+        /// Images after the text.
+        images: Vec<Block>,
+        /// What to do when a run is active.
+        behavior: Option<StreamingBehavior>,
+    },
+    /// Queue for the next point between turns.
+    Steer {
+        /// The text.
+        text: String,
+        /// Images after the text.
+        images: Vec<Block>,
+    },
+    /// Queue for when there is nothing else to do.
+    FollowUp {
+        /// The text.
+        text: String,
+        /// Images after the text.
+        images: Vec<Block>,
+    },
+    /// Stop the run and answer when the session is idle.
+    Abort,
+    /// Take all queued messages back.
+    ClearQueue,
+    /// Use another model.
+    SetModel(Arc<Model>),
+    /// Use another thinking level, clamped to what the model supports.
+    SetThinking(ThinkingLevel),
+    /// How steering is delivered.
+    SetSteeringMode(QueueMode),
+    /// How follow-ups are delivered.
+    SetFollowUpMode(QueueMode),
+    /// Name the session.
+    SetName(String),
+}

@@ -1,0 +1,40 @@
+//! What a client that joins an active run is told before the live tail.
+
+use atomic_protocol::event::{Delta, Event};
+
+use crate::Agent;
+use crate::run::{Then, Waiting};
+
+impl Agent {
+    /// The records that bring a joiner up to date: the run, the turn, the answer so far, the running tools. Empty when no
+    /// run was announced.
+    pub fn joining(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if !self.announced.in_agent() {
+            return events;
+        }
+        events.push(Event::AgentStart);
+        if self.announced.in_turn() {
+            events.push(Event::TurnStart);
+        }
+        match self.run.as_ref().and_then(|run| run.waiting.as_ref()) {
+            Some(Waiting::Model(_, answer)) if answer.started => {
+                let (message, open) = answer.so_far();
+                events.push(Event::MessageStart { message });
+                for (index, delta) in open {
+                    if !delta.is_empty() {
+                        events.push(answer.update(Delta::ToolCallDelta { index, delta }));
+                    }
+                }
+            }
+            Some(Waiting::Hook(_, Then::Write(message) | Then::WriteAnswer(_, message)))
+                if self.announced.in_message() =>
+            {
+                events.push(Event::MessageStart { message: message.clone() });
+            }
+            _ => {}
+        }
+        events.extend(self.tools_so_far());
+        events
+    }
+}

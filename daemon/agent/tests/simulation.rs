@@ -1,0 +1,165 @@
+//! A seeded simulation: random inputs in random order, the invariants of the crate after each.
+//!
+//! `ATOMIC_SIMULATIONS` sets how many seeds are played (default 400, about a second in a debug build); a failure names
+//! its seed.
+
+mod support;
+
+use atomic_agent::{AgentCommand, HookAnswer, Input};
+use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::event::Event;
+use atomic_protocol::json::Raw;
+use atomic_protocol::message::StopReason;
+use atomic_protocol::model::{ModelEvent, ModelFailure};
+use atomic_protocol::tool::ToolOutput;
+use support::{World, calls, done, text};
+
+/// SplitMix64: small, seeded, good enough to pick cases.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+}
+
+fn play(seed: u64) {
+    let mut dice = Dice(seed);
+    let mut world = World::new();
+    let mut admitted: Vec<(u64, String)> = Vec::new();
+    let mut cleared: Vec<String> = Vec::new();
+    let failing = dice.roll(4) == 0;
+    for step in 0..60 {
+        world.instant = dice.roll(3) > 0;
+        let name = format!("m{step}");
+        match dice.roll(16) {
+            0 | 1 => {
+                let behavior = [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
+                let request = world.ask(AgentCommand::Prompt { text: name.clone(), images: vec![], behavior });
+                admitted.push((request, name));
+            }
+            2 => {
+                let request = world.ask(AgentCommand::Steer { text: name.clone(), images: vec![] });
+                admitted.push((request, name));
+            }
+            3 => {
+                let request = world.ask(AgentCommand::FollowUp { text: name.clone(), images: vec![] });
+                admitted.push((request, name));
+            }
+            4 => {
+                world.ask(AgentCommand::Abort);
+            }
+            5 if dice.roll(4) == 0 => {
+                let request = world.ask(AgentCommand::ClearQueue);
+                if let Some(Ok(Some(data))) = world.answers.get(&request) {
+                    let data: serde_json::Value = data.read().unwrap();
+                    for list in ["steering", "followUp"] {
+                        cleared.extend(data[list].as_array().unwrap().iter().map(|t| t.as_str().unwrap().to_owned()));
+                    }
+                }
+            }
+            6 => {
+                let mode = [QueueMode::All, QueueMode::OneAtATime][dice.roll(2)];
+                world.ask(if dice.roll(2) == 0 {
+                    AgentCommand::SetSteeringMode(mode)
+                } else {
+                    AgentCommand::SetFollowUpMode(mode)
+                });
+            }
+            7 if failing => world.full = dice.roll(3) == 0,
+            8 => {
+                let bash = r#"{"role":"bashExecution","command":"ls","output":"","cancelled":false,"truncated":false,"timestamp":1}"#;
+                world.feed(Input::BashFinished { message: Raw::parse(bash).unwrap() });
+            }
+            _ => advance(&mut world, &mut dice, &name),
+        }
+        world.check_order();
+    }
+    // Let everything come to its end.
+    world.full = false;
+    world.instant = true;
+    for _ in 0..10_000 {
+        if world.agent.is_idle() && world.hooks.is_empty() && world.tools.is_empty() {
+            break;
+        }
+        if let Some((hook, _)) = world.hooks.pop() {
+            world.feed(Input::HookAnswer { hook, answer: HookAnswer::Go });
+        } else if !world.tools.is_empty() {
+            world.tool_done(0, ToolOutput::text("r"));
+        } else {
+            world.answer(text("end"));
+        }
+    }
+    world.check_order();
+    assert!(world.agent.is_idle(), "the run comes to an end");
+    assert!(world.open_calls.is_empty() || failing, "no call is left open");
+    for asked in &world.asked {
+        assert!(world.answers.contains_key(asked), "request {asked} was never answered");
+    }
+    let starts = world.events.iter().filter(|event| matches!(event, Event::AgentStart)).count();
+    let ends = world.events.iter().filter(|event| matches!(event, Event::AgentEnd { .. })).count();
+    assert_eq!(starts, ends);
+    // No admitted message is lost or delivered twice. A failed file may cost messages that were being delivered: their
+    // run ended with the error that says so.
+    let waiting = world.ask(AgentCommand::ClearQueue);
+    let waiting = world.answers[&waiting].clone().unwrap().unwrap();
+    for (request, name) in admitted.iter().filter(|(request, _)| world.answers[request].is_ok()) {
+        let delivered = world.delivered.iter().filter(|text| *text == name).count();
+        let queued = waiting.as_str().matches(&format!("\"{name}\"")).count();
+        let given_back = cleared.iter().filter(|text| *text == name).count();
+        let total = delivered + queued + given_back;
+        assert!(total == 1 || (failing && total == 0), "request {request} {name}: {delivered}+{queued}+{given_back}");
+    }
+    // Every call of a finished answer has a result.
+    if !failing {
+        let messages = atomic_agent::context::for_model(
+            &world.agent.messages().cloned().collect::<Vec<_>>(),
+            &atomic_agent::context::ContextOptions::default(),
+        )
+        .unwrap();
+        let text = format!("{messages:?}");
+        assert!(!text.contains("interrupted"), "a call without a result was repaired");
+    }
+}
+
+/// Something the outside world does: the model, a tool or a hook goes on.
+fn advance(world: &mut World, dice: &mut Dice, name: &str) {
+    match dice.roll(3) {
+        0 if !world.hooks.is_empty() => {
+            let at = dice.roll(world.hooks.len());
+            let (hook, _) = world.hooks.remove(at);
+            world.feed(Input::HookAnswer { hook, answer: HookAnswer::Go });
+        }
+        1 if !world.tools.is_empty() => {
+            let at = dice.roll(world.tools.len());
+            if dice.roll(4) == 0 {
+                let run = world.tools[at].0;
+                world.feed(Input::ToolUpdate { run, output: ToolOutput::text("half") });
+            } else {
+                world.tool_done(at, ToolOutput::text("r"));
+            }
+        }
+        _ if !world.open_calls.is_empty() => match dice.roll(6) {
+            0 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("500"))]),
+            1 => world.answer(text("piece")[..3].to_vec()),
+            2 => world.answer(calls(&[(name, "t"), ("same", "u")], StopReason::ToolUse)),
+            3 => world.answer(calls(&[("same", "s"), ("same", "nope")], StopReason::ToolUse)),
+            4 => world.answer(vec![done(StopReason::Length)]),
+            _ => world.answer(text("all")),
+        },
+        _ => {}
+    }
+}
+
+#[test]
+fn any_order_of_inputs_keeps_the_invariants() {
+    let seeds = std::env::var("ATOMIC_SIMULATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    for seed in 0..seeds {
+        let played = std::panic::catch_unwind(|| play(seed));
+        assert!(played.is_ok(), "seed {seed} broke an invariant");
+    }
+}
