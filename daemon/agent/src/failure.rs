@@ -6,9 +6,10 @@
 
 use std::collections::HashSet;
 
-use atomic_protocol::entry::EntryId;
+use atomic_protocol::entry::{EntryBody, EntryId};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
+use atomic_protocol::message::role;
 use atomic_protocol::model::ModelFailure;
 use atomic_protocol::tool::ToolOutput;
 
@@ -91,6 +92,7 @@ impl Agent {
         self.broken = true;
         let mut lost: HashSet<EntryId> = HashSet::new();
         let mut events = 0;
+        let mut settled = false;
         for effect in &dropped {
             match effect {
                 Effect::Append(entry) => {
@@ -98,8 +100,17 @@ impl Agent {
                         self.leaf = entry.parent_id.clone();
                     }
                     lost.insert(entry.id.clone());
+                    if let EntryBody::Message(message) = &entry.body
+                        && role(message).as_deref() == Some("bashExecution")
+                    {
+                        // The command ran; its result goes into the file when the file works again.
+                        self.bash.push(message.clone());
+                    }
                 }
-                Effect::Emit(_) => events += 1,
+                Effect::Emit(event) => {
+                    events += 1;
+                    settled |= *event == Event::AgentSettled;
+                }
                 _ => {}
             }
         }
@@ -109,6 +120,8 @@ impl Agent {
         self.dropped_answers(&dropped, error);
         if self.run.is_some() {
             self.end_broken_run(error, &dropped, &lost);
+        } else if settled {
+            self.emit(Event::AgentSettled);
         }
     }
 
