@@ -1,1 +1,775 @@
-//! The command line.
+//! The one definition of `atomic`'s command line, read by the shim (to route) and by the daemon (to shape the session
+//! from `hello.argv`). Pure: it reads no environment, opens no file and prints nothing.
+//!
+//! Flag names, short forms and error texts are those of the reference implementation's argument parser (reference
+//! 3.1); `--mode bogus` and `--thinking bogus` answer in Pi's words.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Parser};
+
+use crate::link::PROGRAM_VERSION;
+use crate::model::ThinkingLevel;
+
+/// What `atomic --help` prints: one screen.
+pub const HELP: &str = "\
+Drive a coding agent from an editor or a script, over JSON Lines on stdin and stdout.
+
+Usage: atomic --mode rpc [OPTIONS]
+       atomic status [--json]
+       atomic stop [--force] [--wait]
+       atomic logs [-n N] [-f] [--level LEVEL] [--path]
+
+The first client starts atomicd, which owns all sessions of the user; a run goes on when its client leaves.
+
+Model
+  --provider NAME              Use this provider
+  --model PATTERN[:THINKING]   Use this model
+  --thinking LEVEL             off, minimal, low, medium, high, xhigh or max
+  --api-key KEY                Use this key for the provider; kept in memory only
+
+Session
+  -c, --continue               Continue the newest session of this directory
+      --session PATH|ID        Open this session, or join it if it is live
+      --session-id ID          Open the session with this id, or create it
+      --session-dir DIR        Keep session files here
+  -n, --name NAME              Name the session
+      --no-session             Keep the session in memory only
+
+Tools and prompts
+  -t, --tools A,B              Offer only these tools
+  -xt, --exclude-tools A,B     Offer all but these tools
+  -nt, --no-tools              Offer no tools
+  -nbt, --no-builtin-tools     Offer no built-in tools
+  --system-prompt TEXT|FILE    Replace the system prompt
+  --append-system-prompt TEXT|FILE   Add to it; may be repeated
+  -nc, --no-context-files      Do not load AGENTS.md and its like
+
+  -h, --help      Print this and exit
+  -v, --version   Print the version and exit
+  --              End of options
+
+Accepted without effect in this version: --no-themes, -ne/--no-extensions, -ns/--no-skills,
+-np/--no-prompt-templates, --offline, --verbose, -a/--approve, -na/--no-approve.
+
+Examples
+  atomic --mode rpc --provider demo
+  printf '{\"id\":1,\"type\":\"get_state\"}\\n' | atomic --mode rpc --no-session
+  atomic --mode rpc --continue --model sonnet:high
+  atomic logs -f
+";
+
+/// What a bare `atomic` answers on stderr.
+const USAGE: &str = "\
+Usage: atomic --mode rpc [OPTIONS]
+       atomic status | stop | logs
+
+Try 'atomic --help' for all options.
+";
+
+const STATUS_HELP: &str = "\
+Show the running daemon and its sessions; never starts one.
+
+Usage: atomic status [--json]
+
+  --json   Print one JSON object
+  Exit code: 0 running, 3 not running
+
+Example
+  atomic status --json
+";
+
+const STOP_HELP: &str = "\
+Stop the running daemon; refused while a turn runs.
+
+Usage: atomic stop [--force] [--wait]
+
+  --force   Abort running turns
+  --wait    Let running turns end first
+
+Example
+  atomic stop --wait
+";
+
+const LOGS_HELP: &str = "\
+Print the end of the daemon's newest log file.
+
+Usage: atomic logs [-n N] [-f] [--level LEVEL] [--path]
+
+  -n, --lines N   Print the last N lines (default 50)
+  -f, --follow    Go on printing what is added
+  --level LEVEL   Set the running daemon's log level: off, error, warn, info, debug or trace
+  --path          Print the file's path only
+
+Example
+  atomic logs -n 200 -f
+";
+
+/// Lines that `atomic logs` prints unless told otherwise: about a screen.
+pub const DEFAULT_LOG_LINES: usize = 50;
+
+/// Two-letter and three-letter short flags, which no ordinary option parser takes (reference 3.1).
+const SHORTS: [(&str, &str); 8] = [
+    ("-xt", "--exclude-tools"),
+    ("-nt", "--no-tools"),
+    ("-nbt", "--no-builtin-tools"),
+    ("-nc", "--no-context-files"),
+    ("-ne", "--no-extensions"),
+    ("-ns", "--no-skills"),
+    ("-np", "--no-prompt-templates"),
+    ("-na", "--no-approve"),
+];
+
+/// Flags whose value is the next argument. That argument is nobody's flag, whatever it looks like.
+const WITH_VALUE: [&str; 17] = [
+    "--mode",
+    "--provider",
+    "--model",
+    "--thinking",
+    "--api-key",
+    "--session",
+    "--session-id",
+    "--session-dir",
+    "--name",
+    "-n",
+    "--tools",
+    "-t",
+    "--exclude-tools",
+    "-xt",
+    "--system-prompt",
+    "--append-system-prompt",
+    "--level",
+];
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invocation {
+    /// Print this on stdout, exit 0; no daemon is asked.
+    Help(&'static str),
+    /// Print this on stdout, exit 0; no daemon is asked.
+    Version(String),
+    /// Attach to a session in rpc mode.
+    Session(Box<SessionOptions>),
+    /// `atomic status`.
+    Status {
+        /// One JSON object instead of lines for people.
+        json: bool,
+    },
+    /// `atomic stop`.
+    Stop {
+        /// Abort running turns.
+        force: bool,
+        /// Let running turns end first.
+        wait: bool,
+    },
+    /// `atomic logs`.
+    Logs(LogsOptions),
+}
+
+/// Options of `atomic logs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogsOptions {
+    /// How many lines from the end.
+    pub lines: usize,
+    /// Go on printing what is added.
+    pub follow: bool,
+    /// Set the running daemon's level to this one instead of printing.
+    pub level: Option<String>,
+    /// Print the file's path instead of its end.
+    pub path: bool,
+}
+
+/// Options that shape a session.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// `--provider`.
+    pub provider: Option<String>,
+    /// `--model`, as given: a pattern, perhaps with `:thinking`.
+    pub model: Option<String>,
+    /// `--thinking`, when it named a level.
+    pub thinking: Option<ThinkingLevel>,
+    /// `--api-key`; `Debug` hides it.
+    pub api_key: Option<String>,
+    /// `--no-session`: in memory only; wins over the choice of a stored session.
+    pub no_session: bool,
+    /// `--session`: a path or an id, as given.
+    pub session: Option<OsString>,
+    /// `--session-id`.
+    pub session_id: Option<String>,
+    /// `--continue`.
+    pub continue_newest: bool,
+    /// `--session-dir`, as given (perhaps relative to the caller's directory).
+    pub session_dir: Option<PathBuf>,
+    /// `--name`, trimmed and not empty.
+    pub name: Option<String>,
+    /// `--tools`: only these.
+    pub tools: Option<Vec<String>>,
+    /// `--exclude-tools`: not these.
+    pub exclude_tools: Vec<String>,
+    /// `--no-tools`.
+    pub no_tools: bool,
+    /// `--no-builtin-tools`.
+    pub no_builtin_tools: bool,
+    /// `--system-prompt`: a text or the path of a file.
+    pub system_prompt: Option<String>,
+    /// `--append-system-prompt`, in order: texts or paths.
+    pub append_system_prompt: Vec<String>,
+    /// `--no-context-files`.
+    pub no_context_files: bool,
+    /// Messages after the options; rpc mode ignores them, as the reference does.
+    pub messages: Vec<String>,
+    /// Lines for the caller's stderr, without LF. The shim prints them; the daemon, which parses the same arguments
+    /// again, does not.
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Debug for SessionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionOptions")
+            .field("provider", &self.provider)
+            .field("model", &self.model)
+            .field("thinking", &self.thinking)
+            .field("api_key", &self.api_key.as_ref().map(|_| "…"))
+            .field("no_session", &self.no_session)
+            .field("session", &self.session)
+            .field("session_id", &self.session_id)
+            .field("continue_newest", &self.continue_newest)
+            .field("session_dir", &self.session_dir)
+            .field("name", &self.name)
+            .field("tools", &self.tools)
+            .field("exclude_tools", &self.exclude_tools)
+            .field("no_tools", &self.no_tools)
+            .field("no_builtin_tools", &self.no_builtin_tools)
+            .field("no_context_files", &self.no_context_files)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a command line was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CliError {
+    /// Complete lines for stderr.
+    pub text: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl CliError {
+    fn new(text: impl fmt::Display) -> CliError {
+        CliError { text: format!("Error: {text}\n"), code: 1 }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text.trim_end())
+    }
+}
+
+impl std::error::Error for CliError {}
+
+#[derive(Parser)]
+#[command(name = "atomic", disable_help_flag = true, disable_version_flag = true, args_override_self = true)]
+struct Flags {
+    #[arg(long)]
+    mode: Option<String>,
+    #[arg(long)]
+    provider: Option<String>,
+    #[arg(long)]
+    model: Option<String>,
+    #[arg(long, allow_hyphen_values = true)]
+    thinking: Option<String>,
+    #[arg(long, allow_hyphen_values = true)]
+    api_key: Option<String>,
+    #[arg(long)]
+    no_session: bool,
+    #[arg(long)]
+    session: Option<OsString>,
+    #[arg(long)]
+    session_id: Option<String>,
+    #[arg(long = "continue", short = 'c')]
+    continue_newest: bool,
+    #[arg(long)]
+    session_dir: Option<PathBuf>,
+    #[arg(long, short = 'n', allow_hyphen_values = true)]
+    name: Option<String>,
+    #[arg(long, short = 't')]
+    tools: Option<String>,
+    #[arg(long)]
+    exclude_tools: Option<String>,
+    #[arg(long)]
+    no_tools: bool,
+    #[arg(long)]
+    no_builtin_tools: bool,
+    #[arg(long, allow_hyphen_values = true)]
+    system_prompt: Option<String>,
+    #[arg(long, allow_hyphen_values = true, action = ArgAction::Append)]
+    append_system_prompt: Vec<String>,
+    #[arg(long)]
+    no_context_files: bool,
+    /// Says which flags of real clients have no effect yet.
+    #[command(flatten)]
+    _inert: Inert,
+    #[arg(long, short = 'p')]
+    print: bool,
+    #[arg(long, short = 'h')]
+    help: bool,
+    #[arg(long, short = 'v')]
+    version: bool,
+    messages: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+struct Inert {
+    #[arg(long)]
+    no_themes: bool,
+    #[arg(long)]
+    no_extensions: bool,
+    #[arg(long)]
+    no_skills: bool,
+    #[arg(long)]
+    no_prompt_templates: bool,
+    #[arg(long)]
+    offline: bool,
+    #[arg(long)]
+    verbose: bool,
+    #[arg(long, short = 'a')]
+    approve: bool,
+    #[arg(long)]
+    no_approve: bool,
+}
+
+#[derive(Parser)]
+#[command(name = "status", disable_help_flag = true, args_override_self = true)]
+struct StatusFlags {
+    #[arg(long)]
+    json: bool,
+    #[arg(long, short = 'h')]
+    help: bool,
+}
+
+#[derive(Parser)]
+#[command(name = "stop", disable_help_flag = true, args_override_self = true)]
+struct StopFlags {
+    #[arg(long)]
+    force: bool,
+    #[arg(long)]
+    wait: bool,
+    #[arg(long, short = 'h')]
+    help: bool,
+}
+
+#[derive(Parser)]
+#[command(name = "logs", disable_help_flag = true, args_override_self = true)]
+struct LogsFlags {
+    #[arg(long, short = 'n', default_value_t = DEFAULT_LOG_LINES)]
+    lines: usize,
+    #[arg(long, short = 'f')]
+    follow: bool,
+    #[arg(long)]
+    level: Option<String>,
+    #[arg(long)]
+    path: bool,
+    #[arg(long, short = 'h')]
+    help: bool,
+}
+
+/// Reads the arguments that follow the program's name.
+///
+/// # Errors
+/// With the text for stderr and the exit code.
+pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
+    let rest = argv.get(1..).unwrap_or_default();
+    match argv.first().and_then(|first| first.to_str()) {
+        Some("status") => {
+            let flags: StatusFlags = read("status", rest)?;
+            Ok(if flags.help {
+                Invocation::Help(STATUS_HELP)
+            } else {
+                Invocation::Status { json: flags.json }
+            })
+        }
+        Some("stop") => {
+            let flags: StopFlags = read("stop", rest)?;
+            Ok(match flags {
+                StopFlags { help: true, .. } => Invocation::Help(STOP_HELP),
+                StopFlags { force, wait, .. } => Invocation::Stop { force, wait },
+            })
+        }
+        Some("logs") => logs(read("logs", rest)?),
+        Some("help") if rest.is_empty() => Ok(Invocation::Help(HELP)),
+        _ => session(argv),
+    }
+}
+
+fn logs(flags: LogsFlags) -> Result<Invocation, CliError> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    if flags.help {
+        return Ok(Invocation::Help(LOGS_HELP));
+    }
+    if let Some(level) = &flags.level
+        && !LEVELS.contains(&level.as_str())
+    {
+        return Err(CliError::new(format_args!(
+            "Invalid log level \"{level}\". Valid values: {}",
+            LEVELS.join(", ")
+        )));
+    }
+    let LogsFlags { lines, follow, level, path, .. } = flags;
+    Ok(Invocation::Logs(LogsOptions { lines, follow, level, path }))
+}
+
+fn session(argv: &[OsString]) -> Result<Invocation, CliError> {
+    if argv.is_empty() {
+        return Err(CliError { text: USAGE.to_owned(), code: 1 });
+    }
+    let (normal, file) = normalise(argv);
+    let flags: Flags = read("atomic", &normal)?;
+    if flags.help {
+        return Ok(Invocation::Help(HELP));
+    }
+    if flags.version {
+        return Ok(Invocation::Version(format!("atomic {PROGRAM_VERSION}\n")));
+    }
+    let not_built =
+        |what: &str| Err(CliError::new(format_args!("{what} is not built in this version; use --mode rpc")));
+    match flags.mode.as_deref() {
+        Some("rpc") => {}
+        Some(mode @ ("text" | "json")) => return not_built(&format!("--mode {mode}")),
+        Some(mode) => {
+            let text = format!("Invalid mode \"{mode}\". Valid values: text, json, rpc\n");
+            return Err(CliError { text, code: 1 });
+        }
+        None if flags.print => return not_built("--print"),
+        None => return Err(CliError { text: USAGE.to_owned(), code: 1 }),
+    }
+    if file {
+        return Err(CliError::new("@file arguments are not supported in RPC mode"));
+    }
+    options(flags).map(|options| Invocation::Session(Box::new(options)))
+}
+
+fn options(flags: Flags) -> Result<SessionOptions, CliError> {
+    let mut warnings = Vec::new();
+    let thinking = flags.thinking.and_then(|level| {
+        let known = ThinkingLevel::parse(&level);
+        if known.is_none() {
+            warnings.push(format!(
+                "Warning: Invalid thinking level \"{level}\". Valid values: off, minimal, low, medium, high, xhigh, max"
+            ));
+        }
+        known
+    });
+    let name = flags.name.map(|name| name.trim().to_owned());
+    if name.as_deref() == Some("") {
+        return Err(CliError::new("--name requires a non-empty value"));
+    }
+    if flags.session_id.is_some() {
+        let others = [("--session", flags.session.is_some()), ("--continue", flags.continue_newest)];
+        let given: Vec<&str> = others.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
+        if !given.is_empty() {
+            return Err(CliError::new(format_args!(
+                "--session-id cannot be combined with {}",
+                given.join(", ")
+            )));
+        }
+    }
+    Ok(SessionOptions {
+        provider: flags.provider,
+        model: flags.model,
+        thinking,
+        api_key: flags.api_key,
+        no_session: flags.no_session,
+        session: flags.session,
+        session_id: flags.session_id,
+        continue_newest: flags.continue_newest,
+        session_dir: flags.session_dir,
+        name,
+        tools: flags.tools.as_deref().map(names),
+        exclude_tools: flags.exclude_tools.as_deref().map(names).unwrap_or_default(),
+        no_tools: flags.no_tools,
+        no_builtin_tools: flags.no_builtin_tools,
+        system_prompt: flags.system_prompt,
+        append_system_prompt: flags.append_system_prompt,
+        no_context_files: flags.no_context_files,
+        messages: flags.messages.iter().map(|text| text.to_string_lossy().into_owned()).collect(),
+        warnings,
+    })
+}
+
+/// `a, b,` → `["a", "b"]`.
+fn names(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Spells the long short flags out and tells whether an `@file` argument stands before `--`.
+fn normalise(argv: &[OsString]) -> (Vec<OsString>, bool) {
+    let mut out = Vec::with_capacity(argv.len());
+    let mut file = false;
+    let mut arguments = argv.iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_str().unwrap_or_default();
+        if text == "--" {
+            out.push(argument.clone());
+            out.extend(arguments.cloned());
+            break;
+        }
+        let long = SHORTS.iter().find(|(short, _)| *short == text).map(|(_, long)| OsString::from(long));
+        file |= text.len() > 1 && text.starts_with('@');
+        out.push(long.unwrap_or_else(|| argument.clone()));
+        if WITH_VALUE.contains(&text) {
+            out.extend(arguments.next().cloned());
+        }
+    }
+    (out, file)
+}
+
+/// Lets clap read and says its errors in the reference's words.
+fn read<T: Parser>(name: &str, argv: &[OsString]) -> Result<T, CliError> {
+    let full = std::iter::once(OsStr::new(name)).chain(argv.iter().map(OsString::as_os_str));
+    T::try_parse_from(full).map_err(|error| {
+        let string = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.clone()),
+            Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+            _ => None,
+        };
+        // clap names an option as its usage does: `--name <NAME>`.
+        let argument = string(ContextKind::InvalidArg).unwrap_or_default();
+        let flag = argument.split(' ').next().unwrap_or_default();
+        match error.kind() {
+            ErrorKind::UnknownArgument if !flag.starts_with('-') => {
+                CliError::new(format_args!("Unexpected argument: {argument}"))
+            }
+            ErrorKind::UnknownArgument => {
+                let mut text = format!("Error: Unknown option: {argument}\n");
+                match string(ContextKind::SuggestedArg) {
+                    Some(near) => text.push_str(&format!("Did you mean {near}?\n")),
+                    None => text.push_str("Try 'atomic --help' for all options.\n"),
+                }
+                CliError { text, code: 1 }
+            }
+            ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
+                CliError::new(format_args!("{flag} requires a value"))
+            }
+            ErrorKind::TooManyValues => CliError::new(format_args!("{flag} takes no value")),
+            ErrorKind::ValueValidation => {
+                let value = string(ContextKind::InvalidValue).unwrap_or_default();
+                CliError::new(format_args!("Invalid value \"{value}\" for {flag}"))
+            }
+            ErrorKind::InvalidUtf8 => CliError::new("An argument is not valid UTF-8"),
+            _ => CliError::new(error.render().to_string().trim_start_matches("error: ").trim_end()),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(words: &[&str]) -> Result<Invocation, CliError> {
+        let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
+        parse(&argv)
+    }
+
+    fn options_of(words: &[&str]) -> SessionOptions {
+        let mut all = vec!["--mode", "rpc"];
+        all.extend(words);
+        match parse_words(&all) {
+            Ok(Invocation::Session(options)) => *options,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    fn error_of(words: &[&str]) -> String {
+        let error = parse_words(words).expect_err("refused");
+        assert_eq!(error.code, 1, "{words:?}");
+        assert!(error.text.ends_with('\n'), "{words:?}");
+        error.text
+    }
+
+    #[test]
+    fn every_flag_reaches_its_field() {
+        let options = options_of(&[
+            "--provider",
+            "p",
+            "--model",
+            "m:high",
+            "--thinking",
+            "high",
+            "--api-key",
+            "k",
+            "--no-session",
+            "--session-dir",
+            "d",
+            "-n",
+            " a name ",
+            "-t",
+            "read, bash,",
+            "-xt",
+            "edit",
+            "-nt",
+            "-nbt",
+            "--system-prompt",
+            "-s",
+            "--append-system-prompt",
+            "-nt",
+            "--append-system-prompt",
+            "b",
+            "-nc",
+            "hello",
+        ]);
+        assert_eq!(options.provider.as_deref(), Some("p"));
+        assert_eq!(options.model.as_deref(), Some("m:high"));
+        assert_eq!(options.thinking, ThinkingLevel::parse("high"));
+        assert_eq!(options.api_key.as_deref(), Some("k"));
+        assert!(
+            options.no_session && options.no_tools && options.no_builtin_tools && options.no_context_files
+        );
+        assert_eq!(options.session_dir, Some(PathBuf::from("d")));
+        assert_eq!(options.name.as_deref(), Some("a name"));
+        assert_eq!(options.tools, Some(vec!["read".to_owned(), "bash".to_owned()]));
+        assert_eq!(options.exclude_tools, ["edit"]);
+        assert_eq!(options.system_prompt.as_deref(), Some("-s"));
+        assert_eq!(options.append_system_prompt, ["-nt", "b"], "a value is nobody's flag");
+        assert_eq!(options.messages, ["hello"]);
+        assert!(!format!("{options:?}").contains("\"k\""), "the key is not shown");
+        assert!(options_of(&["-c"]).continue_newest);
+        assert_eq!(options_of(&["--session", "x.jsonl"]).session, Some("x.jsonl".into()));
+        assert_eq!(
+            options_of(&["--model", "a", "--model", "b"]).model.as_deref(),
+            Some("b"),
+            "the last one counts"
+        );
+    }
+
+    #[test]
+    fn flags_of_real_clients_are_taken() {
+        let options = options_of(&[
+            "--no-themes",
+            "--no-extensions",
+            "-ne",
+            "--no-skills",
+            "-ns",
+            "-np",
+            "--offline",
+            "--verbose",
+            "--approve",
+            "-a",
+            "-na",
+            "--no-approve",
+            "--no-prompt-templates",
+        ]);
+        assert_eq!(options, SessionOptions::default());
+    }
+
+    #[test]
+    fn an_unknown_thinking_level_is_a_warning() {
+        let options = options_of(&["--thinking", "huge"]);
+        assert_eq!(options.thinking, None);
+        assert_eq!(
+            options.warnings,
+            [
+                "Warning: Invalid thinking level \"huge\". Valid values: off, minimal, low, medium, high, xhigh, max"
+            ]
+        );
+    }
+
+    #[test]
+    fn two_dashes_end_the_options() {
+        let options = options_of(&["--", "--model", "@file", "-nt"]);
+        assert_eq!(options.messages, ["--model", "@file", "-nt"]);
+        assert_eq!(options.model, None);
+    }
+
+    #[test]
+    fn refusals_have_the_reference_texts() {
+        for (words, text) in [
+            (&["--mode", "bogus"][..], "Invalid mode \"bogus\". Valid values: text, json, rpc\n"),
+            (&["--mode", "json", "hi"], "Error: --mode json is not built in this version; use --mode rpc\n"),
+            (&["--mode", "text"], "Error: --mode text is not built in this version; use --mode rpc\n"),
+            (&["-p", "hi"], "Error: --print is not built in this version; use --mode rpc\n"),
+            (&["--mode", "rpc", "@a.txt"], "Error: @file arguments are not supported in RPC mode\n"),
+            (&["--mode", "rpc", "--name", "  "], "Error: --name requires a non-empty value\n"),
+            (&["--mode", "rpc", "--name"], "Error: --name requires a value\n"),
+            (&["--mode"], "Error: --mode requires a value\n"),
+            (&["--mode", "rpc", "--no-tools=1"], "Error: --no-tools takes no value\n"),
+            (
+                &["--mode", "rpc", "--session-id", "i", "--session", "s", "-c"],
+                "Error: --session-id cannot be combined with --session, --continue\n",
+            ),
+            (&["--mode", "rpc", "--modle", "x"], "Error: Unknown option: --modle\nDid you mean --model?\n"),
+            (&["--mode", "rpc", "-x"], "Error: Unknown option: -x\nTry 'atomic --help' for all options.\n"),
+            (&["status", "now"], "Error: Unexpected argument: now\n"),
+            (&["logs", "-n", "many"], "Error: Invalid value \"many\" for --lines\n"),
+            (
+                &["logs", "--level", "loud"],
+                "Error: Invalid log level \"loud\". Valid values: off, error, warn, info, debug, trace\n",
+            ),
+        ] {
+            assert_eq!(error_of(words), text, "{words:?}");
+        }
+        assert!(error_of(&[]).contains("--mode rpc") && error_of(&["hello"]).contains("--help"));
+    }
+
+    #[test]
+    fn verbs_are_read() {
+        assert_eq!(parse_words(&["status", "--json"]), Ok(Invocation::Status { json: true }));
+        assert_eq!(parse_words(&["stop", "--wait"]), Ok(Invocation::Stop { force: false, wait: true }));
+        let logs = |lines, follow, level: Option<&str>, path| {
+            Ok(Invocation::Logs(LogsOptions { lines, follow, level: level.map(str::to_owned), path }))
+        };
+        assert_eq!(parse_words(&["logs"]), logs(DEFAULT_LOG_LINES, false, None, false));
+        assert_eq!(parse_words(&["logs", "-n", "5", "-f", "--path"]), logs(5, true, None, true));
+        assert_eq!(
+            parse_words(&["logs", "--level", "debug"]),
+            logs(DEFAULT_LOG_LINES, false, Some("debug"), false)
+        );
+        for verb in ["status", "stop", "logs"] {
+            assert!(
+                matches!(parse_words(&[verb, "--help"]), Ok(Invocation::Help(text)) if text.contains(verb))
+            );
+        }
+    }
+
+    #[test]
+    fn help_and_version_need_no_mode() {
+        for words in [&["--help"][..], &["-h"], &["--mode", "json", "--help"], &["help"]] {
+            assert_eq!(parse_words(words), Ok(Invocation::Help(HELP)), "{words:?}");
+        }
+        assert_eq!(parse_words(&["-v"]), Ok(Invocation::Version(format!("atomic {PROGRAM_VERSION}\n"))));
+    }
+
+    #[test]
+    fn the_help_is_one_screen_and_names_every_flag() {
+        assert!(HELP.lines().count() <= 56 && HELP.lines().all(|line| line.len() <= 110));
+        let command = <Flags as clap::CommandFactory>::command();
+        command.clone().debug_assert();
+        for argument in command.get_arguments() {
+            let Some(long) = argument.get_long().filter(|long| *long != "print") else { continue };
+            assert!(HELP.contains(&format!("--{long}")), "--{long}");
+        }
+        for (short, _) in SHORTS {
+            assert!(HELP.contains(short), "{short}");
+        }
+        // A flag that takes a value must be known to the normaliser, or its value could be read as a flag.
+        for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
+            if let Some(long) = argument.get_long() {
+                assert!(WITH_VALUE.contains(&format!("--{long}").as_str()), "--{long}");
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_need_not_be_utf8() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let path = OsString::from_vec(b"/tmp/\xff.jsonl".to_vec());
+        let argv = ["--mode".into(), "rpc".into(), "--session".into(), path.clone()];
+        assert!(matches!(parse(&argv), Ok(Invocation::Session(options)) if options.session == Some(path)));
+        let argv = ["--mode".into(), "rpc".into(), "--model".into(), OsString::from_vec(vec![0xff])];
+        assert_eq!(parse(&argv).unwrap_err().text, "Error: An argument is not valid UTF-8\n");
+    }
+}

@@ -1,1 +1,51 @@
-//! Session files, version 3: tolerant read, append, tree, list; synchronous.
+//! Session files, version 3: tolerant read, append, tree, context, list, fork, import, migrate, lock. Synchronous.
+//!
+//! A session is one file of JSON Lines: a header, then entries that form a tree by `parentId`. [`Store`] owns one such
+//! file, or a session that only lives in memory; nobody else writes to it while the store lives.
+//!
+//! * Entries stay the raw lines they were read as: one read of the file, and slices of it. Unknown types and fields
+//!   survive because nothing is written twice.
+//! * A file is never created for a session in which nothing was said, and never rewritten but by a migration, which
+//!   goes through a temporary file and a rename.
+//! * What [`Store::append`] returned `Ok` for has been handed to the operating system; what it returned an error for is
+//!   neither in the file nor in memory.
+//!
+//! Nothing here reads the process's environment, its directory or a clock.
+
+#![forbid(unsafe_code)]
+
+mod context;
+mod entry;
+mod error;
+mod file;
+mod fork;
+mod header;
+mod ids;
+mod index;
+mod list;
+mod load;
+mod migrate;
+mod paths;
+mod splice;
+mod stats;
+mod store;
+mod transcript;
+mod tree;
+
+#[cfg_attr(unix, path = "unix.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod platform;
+
+pub use context::{Context, context, context_at};
+pub use entry::{Kind, Role, StoredEntry};
+pub use error::Error;
+pub use file::SyncHandle;
+pub use fork::{fork_file, import};
+pub use header::StoredHeader;
+pub use ids::{check_session_id, new_entry_id, new_session_id};
+pub use list::{Listed, find_by_id, list, newest, session_dirs};
+pub use load::{Problem, ProblemKind};
+pub use paths::{default_session_dir, encode_cwd, session_file_name};
+pub use stats::{Stats, Tokens};
+pub use store::Store;
+pub use tree::{labels, tree};

@@ -1,2 +1,44 @@
-//! Entry point.
-fn main() {}
+//! `atomic`: what editors start. It finds or starts the daemon and copies bytes between it and stdio.
+//!
+//! Blocking threads and nothing else: one copies stdin to the socket, one the socket to stdout, the first one waits
+//! for signals. It is started once per editor window, so it stays small in memory and quick to start.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod daemon;
+mod filter;
+mod logs;
+mod lost;
+mod pending;
+mod session;
+mod stdio;
+
+#[cfg(unix)]
+#[path = "unix.rs"]
+mod os;
+#[cfg(windows)]
+#[path = "windows.rs"]
+mod os;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use atomic_protocol::cli::{self, Invocation};
+
+fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let code = match cli::parse(&argv) {
+        Err(error) => {
+            stdio::complain(&error.text);
+            error.code
+        }
+        Ok(Invocation::Help(text)) => stdio::say(text),
+        Ok(Invocation::Version(text)) => stdio::say(&text),
+        Ok(Invocation::Session(options)) => session::run(&argv, &options),
+        Ok(Invocation::Status { json }) => admin::status(json),
+        Ok(Invocation::Stop { force, wait }) => admin::stop(force, wait),
+        Ok(Invocation::Logs(options)) => logs::run(&options),
+    };
+    ExitCode::from(code)
+}

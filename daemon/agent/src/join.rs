@@ -37,4 +37,16 @@ impl Agent {
         events.extend(self.tools_so_far());
         events
     }
+
+    /// The records that end an active run for one client that leaves it, while it goes on for others. Empty when no run
+    /// was announced.
+    pub fn leaving(&self) -> Vec<Event> {
+        match &self.run {
+            Some(run) if self.announced.in_agent() => {
+                let messages = run.messages.iter().map(|(_, message)| message.clone()).collect();
+                vec![Event::AgentEnd { messages }, Event::AgentSettled]
+            }
+            _ => Vec::new(),
+        }
+    }
 }

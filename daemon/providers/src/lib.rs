@@ -1,1 +1,83 @@
-//! Model catalog, credentials, and one file per vendor API.
+//! Model catalog, credentials, and one folder per vendor API.
+//!
+//! * [`Catalog`] is the shipped table of models; [`Registry`] is one session's view of it: with the user's own
+//!   `models.json`, with the keys this session can find, with its environment.
+//! * [`stream`] asks a model and sends what it answers, in the words of [`atomic_protocol::model`]. Vendors' words stay
+//!   in their folder: [`anthropic`] so far, and a built-in [`demo`] that needs neither key nor network.
+//! * Inside, no vendor's code touches sockets or time: `http` sends, `sse` cuts bytes into events, `pump` keeps the
+//!   deadline and makes batches, `transform` fits a conversation to a model.
+//!
+//! Nothing here reads the process's environment or working directory.
+
+#![forbid(unsafe_code)]
+
+pub mod anthropic;
+mod auth;
+mod catalog;
+mod config_value;
+mod cost;
+pub mod demo;
+mod env;
+mod error;
+mod estimate;
+mod http;
+mod models_json;
+mod partial_json;
+mod pump;
+mod registry;
+mod resolve;
+mod shell;
+mod sse;
+mod transform;
+
+use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use auth::{Credential, Scheme, Source, key_variables};
+pub use catalog::Catalog;
+pub use env::Env;
+pub use error::Error;
+pub use http::{CONNECT_TIMEOUT, Http};
+pub use registry::{CacheRetention, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
+pub use resolve::Resolved;
+
+use pump::Stop;
+
+/// Batches that fit into a sink. A few keep network and session busy at the same time; more would only delay the moment
+/// when a slow reader slows the provider down.
+pub const SINK_CAPACITY: usize = 16;
+
+/// Asks a model. Each batch in `sink` holds the events of one piece of the answer as it came from the network; the last
+/// event of the last batch is the only terminal one, [`ModelEvent::Done`] or [`ModelEvent::Failed`].
+///
+/// Every failure is an event, a missing key included. There are two silent ends: after `cancel`, and when nobody holds
+/// the receiver any more. Either way the connection is closed at once. Nothing is tried twice: retrying is the agent's
+/// decision.
+pub async fn stream(
+    http: &Http,
+    registry: &Registry,
+    request: ModelRequest,
+    sink: mpsc::Sender<Vec<ModelEvent>>,
+    cancel: CancellationToken,
+) {
+    let run = async {
+        let outcome = match request.model.api.as_str() {
+            anthropic::API => anthropic::stream(http, registry, &request, &sink).await,
+            demo::API => demo::stream(registry.env(), &request, &sink).await,
+            other => Err(Stop::Failed(ModelFailure::new(format!(
+                "Model {}/{} speaks \"{other}\", which this version of atomic does not. Choose another with --model or set_model.",
+                request.model.provider, request.model.id
+            )))),
+        };
+        if let Err(Stop::Failed(failure)) = outcome {
+            // Nobody listening is not a failure of ours.
+            let _ = sink.send(vec![ModelEvent::Failed(failure)]).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        () = run => {}
+    }
+}

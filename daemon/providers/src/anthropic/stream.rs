@@ -1,0 +1,461 @@
+//! What the provider streams, in our words. Records are read into flat structs that borrow: a delta is looked at once
+//! and copied once.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use atomic_protocol::json::{Raw, repair_surrogates};
+use atomic_protocol::message::{StopReason, Usage};
+use atomic_protocol::model::{Model, ModelCost, ModelEvent, ModelFailure};
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::compat::Fallback;
+use crate::cost;
+use crate::http::cut;
+use crate::partial_json;
+use crate::pump::{Flow, Mapper};
+use crate::sse;
+
+/// Shown in place of thinking that the provider withheld.
+const REDACTED: &str = "[Reasoning redacted]";
+
+/// An answer as it grows.
+pub(super) struct Answer<'m> {
+    model: &'m Model,
+    prices: ModelCost,
+    fallbacks: Vec<Fallback>,
+    started: bool,
+    usage: Usage,
+    long_writes: u64,
+    open: Vec<Open>,
+    /// Blocks begun so far: the position of the next one in our list.
+    begun: usize,
+    stop: Option<Stopped>,
+}
+
+/// A block that has begun and not ended. Of text nobody needs the past.
+struct Open {
+    theirs: u64,
+    index: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Text,
+    Thinking { signature: String },
+    Redacted { data: String },
+    Call { json: String, whole: Option<Raw> },
+}
+
+struct Stopped {
+    reason: StopReason,
+    raw: Option<String>,
+}
+
+impl<'m> Answer<'m> {
+    pub(super) fn new(model: &'m Model, fallbacks: Vec<Fallback>) -> Answer<'m> {
+        Answer {
+            model,
+            prices: model.cost.clone(),
+            fallbacks,
+            started: false,
+            usage: Usage::default(),
+            long_writes: 0,
+            open: Vec::new(),
+            begun: 0,
+            stop: None,
+        }
+    }
+
+    fn start(&mut self, message: Option<WireMessage<'_>>, out: &mut Vec<ModelEvent>) {
+        let message = message.unwrap_or_default();
+        if !self.started {
+            self.started = true;
+            let other =
+                message.model.map(Text::owned).filter(|name| !name.is_empty() && *name != self.model.id);
+            if let Some(fallback) =
+                self.fallbacks.iter().find(|fallback| Some(&fallback.model) == other.as_ref())
+            {
+                self.prices = fallback.cost.clone().unwrap_or_else(|| self.prices.clone());
+            }
+            let response_id = message.id.map(Text::owned).filter(|id| !id.is_empty());
+            out.push(ModelEvent::Start { response_id, response_model: other });
+        }
+        if let Some(usage) = message.usage {
+            self.count(&usage, out);
+        }
+    }
+
+    /// Only counts that are there replace earlier ones.
+    fn count(&mut self, wire: &WireUsage, out: &mut Vec<ModelEvent>) {
+        let set = |field: &mut u64, count: &Count| {
+            if let Some(count) = count.0 {
+                *field = count;
+            }
+        };
+        set(&mut self.usage.input, &wire.input_tokens);
+        set(&mut self.usage.output, &wire.output_tokens);
+        set(&mut self.usage.cache_read, &wire.cache_read_input_tokens);
+        set(&mut self.usage.cache_write, &wire.cache_creation_input_tokens);
+        if let Some(parts) = &wire.cache_creation {
+            set(&mut self.long_writes, &parts.ephemeral_1h_input_tokens);
+        }
+        if let Some(thinking) =
+            wire.output_tokens_details.as_ref().and_then(|details| details.thinking_tokens.0)
+        {
+            self.usage.reasoning = Some(thinking);
+        }
+        cost::price(&mut self.usage, &self.prices, self.long_writes);
+        out.push(ModelEvent::Usage(self.usage.clone()));
+    }
+
+    fn begin(&mut self, theirs: u64, block: WireBlock<'_>, out: &mut Vec<ModelEvent>) {
+        self.start(None, out);
+        self.end(theirs, out);
+        let index = self.begun;
+        let kind = match &*block.kind {
+            "text" => {
+                out.push(ModelEvent::TextStart { index });
+                if let Some(delta) = filled(block.text) {
+                    out.push(ModelEvent::TextDelta { index, delta });
+                }
+                Kind::Text
+            }
+            "thinking" => {
+                out.push(ModelEvent::ThinkingStart { index });
+                if let Some(delta) = filled(block.thinking) {
+                    out.push(ModelEvent::ThinkingDelta { index, delta });
+                }
+                Kind::Thinking { signature: block.signature.map(Text::owned).unwrap_or_default() }
+            }
+            "redacted_thinking" => {
+                out.push(ModelEvent::ThinkingStart { index });
+                out.push(ModelEvent::ThinkingDelta { index, delta: REDACTED.to_owned() });
+                Kind::Redacted { data: block.data.map(Text::owned).unwrap_or_default() }
+            }
+            "tool_use" => {
+                let id = block.id.map(Text::owned).unwrap_or_default();
+                let name = block.name.map(Text::owned).unwrap_or_default();
+                out.push(ModelEvent::ToolCallStart { index, id, name });
+                Kind::Call { json: String::new(), whole: block.input }
+            }
+            // Blocks of the provider's own tools: nothing a session could keep or send back.
+            _ => return,
+        };
+        self.begun += 1;
+        self.open.push(Open { theirs, index, kind });
+    }
+
+    fn grow(&mut self, theirs: u64, delta: WireDelta<'_>, out: &mut Vec<ModelEvent>) {
+        let Some(open) = self.open.iter_mut().find(|open| open.theirs == theirs) else { return };
+        let index = open.index;
+        match (&mut open.kind, &*delta.kind) {
+            (Kind::Text, "text_delta") => {
+                if let Some(delta) = filled(delta.text) {
+                    out.push(ModelEvent::TextDelta { index, delta });
+                }
+            }
+            (Kind::Thinking { .. }, "thinking_delta") => {
+                if let Some(delta) = filled(delta.thinking) {
+                    out.push(ModelEvent::ThinkingDelta { index, delta });
+                }
+            }
+            (Kind::Thinking { signature }, "signature_delta") => {
+                signature.push_str(delta.signature.as_deref().unwrap_or_default());
+            }
+            (Kind::Call { json, .. }, "input_json_delta") => {
+                if let Some(delta) = filled(delta.partial_json) {
+                    json.push_str(&delta);
+                    out.push(ModelEvent::ToolCallDelta { index, delta });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, theirs: u64, out: &mut Vec<ModelEvent>) {
+        let Some(at) = self.open.iter().position(|open| open.theirs == theirs) else { return };
+        let Open { index, kind, .. } = self.open.remove(at);
+        out.push(match kind {
+            Kind::Text => ModelEvent::TextEnd { index, signature: None },
+            Kind::Thinking { signature } => {
+                let signature = Some(signature).filter(|signature| !signature.is_empty());
+                ModelEvent::ThinkingEnd { index, signature, redacted: false }
+            }
+            Kind::Redacted { data } => {
+                ModelEvent::ThinkingEnd { index, signature: Some(data), redacted: true }
+            }
+            Kind::Call { json, whole } => {
+                let text =
+                    if json.trim().is_empty() { whole.as_ref().map_or("", Raw::as_str) } else { &json };
+                let arguments = partial_json::arguments(text);
+                ModelEvent::ToolCallEnd { index, arguments, thought_signature: None }
+            }
+        });
+    }
+
+    fn stopped(&mut self, delta: &WireDelta<'_>) -> Result<(), ModelFailure> {
+        let Some(word) = delta.stop_reason.as_deref() else { return Ok(()) };
+        let (reason, usual) = match word {
+            "end_turn" => (StopReason::Stop, true),
+            "pause_turn" | "stop_sequence" => (StopReason::Stop, false),
+            "max_tokens" => (StopReason::Length, true),
+            "tool_use" => (StopReason::ToolUse, true),
+            "refusal" | "sensitive" => {
+                let said = delta.stop_details.as_ref().and_then(|details| details.explanation.as_deref());
+                let text = said.filter(|text| !text.trim().is_empty()).map_or_else(
+                    || format!("The provider stopped the answer for safety reasons (stop reason: {word})."),
+                    cut,
+                );
+                return Err(ModelFailure { raw_reason: Some(word.to_owned()), ..ModelFailure::new(text) });
+            }
+            other => {
+                let text = format!("Unhandled stop reason: {}", cut(other));
+                return Err(ModelFailure { raw_reason: Some(cut(other)), ..ModelFailure::new(text) });
+            }
+        };
+        self.stop = Some(Stopped { reason, raw: (!usual).then(|| word.to_owned()) });
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<Flow, ModelFailure> {
+        while let Some(theirs) = self.open.first().map(|open| open.theirs) {
+            self.end(theirs, out);
+        }
+        let Some(Stopped { reason, raw }) = self.stop.take() else {
+            return Err(ModelFailure::new("Anthropic stream ended without a stop reason"));
+        };
+        out.push(ModelEvent::Done { reason, raw_reason: raw, end_turn: None });
+        Ok(Flow::Ended)
+    }
+
+    fn record(
+        &mut self,
+        name: &str,
+        wire: Wire<'_>,
+        text: &str,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<Flow, ModelFailure> {
+        match if name.is_empty() { &*wire.kind } else { name } {
+            "content_block_delta" => {
+                self.grow(wire.index.0.unwrap_or(0), wire.delta.unwrap_or_default(), out)
+            }
+            "content_block_start" => {
+                self.begin(wire.index.0.unwrap_or(0), wire.content_block.unwrap_or_default(), out);
+            }
+            "content_block_stop" => self.end(wire.index.0.unwrap_or(0), out),
+            "message_start" => self.start(wire.message, out),
+            "message_delta" => {
+                self.start(None, out);
+                if let Some(usage) = &wire.usage {
+                    self.count(usage, out);
+                }
+                self.stopped(&wire.delta.unwrap_or_default())?;
+            }
+            "message_stop" => {
+                self.start(None, out);
+                return self.finish(out);
+            }
+            // An error inside an answer that began with status 200.
+            "error" => return Err(ModelFailure::new(cut(text.trim()))),
+            _ => {}
+        }
+        Ok(Flow::More)
+    }
+}
+
+impl Mapper for Answer<'_> {
+    fn event(&mut self, event: &sse::Event<'_>, out: &mut Vec<ModelEvent>) -> Result<Flow, ModelFailure> {
+        match event.name {
+            "message_start"
+            | "message_delta"
+            | "message_stop"
+            | "content_block_start"
+            | "content_block_delta"
+            | "content_block_stop" => {}
+            "error" => return Err(ModelFailure::new(cut(event.data.trim()))),
+            // Some endpoints leave the name out; the record says its type too.
+            "" if event.data.trim() != "[DONE]" => {}
+            _ => return Ok(Flow::More),
+        }
+        let text = &*event.data;
+        match serde_json::from_str::<Wire<'_>>(text) {
+            Ok(wire) => self.record(event.name, wire, text, out),
+            Err(error) => {
+                let mended = mended(text);
+                let wire = mended.as_deref().and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok());
+                let wire = wire.ok_or_else(|| {
+                    ModelFailure::new(format!(
+                        "The provider sent an event that cannot be read ({error}): {}",
+                        cut(text)
+                    ))
+                })?;
+                self.record(event.name, wire, text, out)
+            }
+        }
+    }
+
+    fn cut_off(&mut self) -> ModelFailure {
+        ModelFailure::new("Anthropic stream ended before message_stop")
+    }
+}
+
+/// The record with raw control characters, bad backslashes and lone surrogates repaired and each key once.
+fn mended(text: &str) -> Option<String> {
+    let mended = partial_json::mend(&repair_surrogates(text))?;
+    let value: serde_json::Value = serde_json::from_str(&mended).ok()?;
+    serde_json::to_string(&value).ok()
+}
+
+fn filled(text: Option<Text<'_>>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(Text::owned)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Wire<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Text<'a>,
+    index: Count,
+    #[serde(borrow)]
+    delta: Option<WireDelta<'a>>,
+    #[serde(borrow)]
+    content_block: Option<WireBlock<'a>>,
+    #[serde(borrow)]
+    message: Option<WireMessage<'a>>,
+    usage: Option<WireUsage>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireDelta<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    thinking: Option<Text<'a>>,
+    #[serde(borrow)]
+    signature: Option<Text<'a>>,
+    #[serde(borrow)]
+    partial_json: Option<Text<'a>>,
+    #[serde(borrow)]
+    stop_reason: Option<Text<'a>>,
+    #[serde(borrow)]
+    stop_details: Option<WireStop<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireStop<'a> {
+    #[serde(borrow)]
+    explanation: Option<Text<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireBlock<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    thinking: Option<Text<'a>>,
+    #[serde(borrow)]
+    signature: Option<Text<'a>>,
+    #[serde(borrow)]
+    data: Option<Text<'a>>,
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    input: Option<Raw>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireMessage<'a> {
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    model: Option<Text<'a>>,
+    usage: Option<WireUsage>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireUsage {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count,
+    cache_creation: Option<WireWrites>,
+    output_tokens_details: Option<WireOutput>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireWrites {
+    ephemeral_1h_input_tokens: Count,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireOutput {
+    thinking_tokens: Count,
+}
+
+/// A string that borrows when it can. Anything that is no string reads as empty.
+#[derive(Default)]
+struct Text<'a>(Cow<'a, str>);
+
+impl Text<'_> {
+    fn owned(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_unit<E>(self) -> Result<Text<'de>, E> {
+                Ok(Text::default())
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A count that may be a float, null or missing.
+#[derive(Default)]
+struct Count(Option<u64>);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Option::<f64>::deserialize(deserializer).map_err(D::Error::custom)?;
+        Ok(Count(number.map(|number| number.max(0.0) as u64)))
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -1,0 +1,374 @@
+//! The user's `models.json`: own providers and models, and changes to shipped ones. Comments and trailing commas are
+//! allowed. A file that is wrong anywhere is ignored as a whole, with a warning: half a configuration would send
+//! requests to places the user did not mean.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use atomic_protocol::json::{self, Fields, Raw};
+use atomic_protocol::model::{CostTier, Model, ModelCost, ModelSpec, ThinkingLevel};
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::catalog::Catalog;
+use crate::demo;
+
+/// Context window of a custom model that does not say.
+const DEFAULT_CONTEXT_WINDOW: u64 = 128_000;
+/// Output limit of a custom model that does not say.
+const DEFAULT_MAX_TOKENS: u64 = 16_384;
+
+/// Header name → configured value; null takes the header away.
+pub(crate) type Headers = BTreeMap<String, Option<String>>;
+
+/// One provider as the user's file makes it.
+#[derive(Default)]
+pub(crate) struct Provider {
+    /// Configured value of the key.
+    pub(crate) api_key: Option<String>,
+    /// Send the key as `Authorization: Bearer` too.
+    pub(crate) auth_header: bool,
+    /// For every model. Kept out of [`Model`], which clients see: values may be secrets.
+    pub(crate) headers: Headers,
+    /// For one model, by id.
+    pub(crate) model_headers: HashMap<String, Headers>,
+    /// Shipped and own models, merged.
+    pub(crate) models: Vec<Arc<Model>>,
+}
+
+/// Reads and merges the file. Nothing there: nothing changes.
+///
+/// # Errors
+/// A warning for the user when the file is ignored.
+pub(crate) fn load(file: &Path, catalog: &Catalog) -> Result<IndexMap<String, Provider>, String> {
+    let bytes = match std::fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(IndexMap::new());
+        }
+        Err(error) => return Err(format!("Cannot read {}: {error}. It is ignored.", file.display())),
+    };
+    parse(&json::text(&bytes), catalog).map_err(|reason| {
+        format!("Invalid models.json schema: {reason} ({}). The file is ignored.", file.display())
+    })
+}
+
+fn parse(text: &str, catalog: &Catalog) -> Result<IndexMap<String, Provider>, String> {
+    let mut text = text.trim_start_matches('\u{feff}').to_owned();
+    json_strip_comments::strip(&mut text).map_err(|error| format!("comments cannot be removed: {error}"))?;
+    let Ok(file) = Fields::parse(&text) else { return Err(syntax(&text)) };
+    let Some(providers) = file.get("providers") else { return Err("\"providers\" is missing".to_owned()) };
+    let providers = Fields::parse(providers).map_err(|_| "\"providers\" must be an object".to_owned())?;
+    let mut merged = IndexMap::new();
+    for (name, text) in providers.iter() {
+        let config: ProviderConfig = read(text, &format!("providers.{name}"))?;
+        merged.insert(name.to_owned(), merge(name, config, catalog)?);
+    }
+    Ok(merged)
+}
+
+fn syntax(text: &str) -> String {
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => "the file must hold an object".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, String> {
+    // Positions inside a part would mislead: name the place instead.
+    json::from_str(text).map_err(|error| {
+        let error = error.to_string();
+        format!("{place}: {}", error.rsplit_once(" at line ").map_or(error.as_str(), |(text, _)| text))
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ProviderConfig {
+    base_url: Option<String>,
+    api_key: Option<String>,
+    api: Option<String>,
+    headers: Option<Headers>,
+    compat: Option<Raw>,
+    #[serde(default)]
+    auth_header: bool,
+    #[serde(default)]
+    models: Vec<Raw>,
+    #[serde(default)]
+    model_overrides: IndexMap<String, Raw>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnModel {
+    id: String,
+    name: Option<String>,
+    api: Option<String>,
+    base_url: Option<String>,
+    #[serde(default)]
+    reasoning: bool,
+    thinking_level_map: Option<BTreeMap<ThinkingLevel, Option<String>>>,
+    input: Option<Vec<String>>,
+    cost: Option<WholeCost>,
+    context_window: Option<u64>,
+    max_tokens: Option<u64>,
+    headers: Option<Headers>,
+    compat: Option<Raw>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeCost {
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: f64,
+    #[serde(default)]
+    tiers: Vec<CostTier>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Override {
+    name: Option<String>,
+    reasoning: Option<bool>,
+    thinking_level_map: Option<BTreeMap<ThinkingLevel, Option<String>>>,
+    input: Option<Vec<String>>,
+    cost: Option<PartCost>,
+    context_window: Option<u64>,
+    max_tokens: Option<u64>,
+    headers: Option<Headers>,
+    compat: Option<Raw>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PartCost {
+    input: Option<f64>,
+    output: Option<f64>,
+    cache_read: Option<f64>,
+    cache_write: Option<f64>,
+    tiers: Option<Vec<CostTier>>,
+}
+
+fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provider, String> {
+    if name.is_empty() || name == demo::PROVIDER {
+        return Err(format!("providers.{name}: this name is taken"));
+    }
+    let shipped = catalog.models(name);
+    let mut specs: IndexMap<String, ModelSpec> = shipped
+        .iter()
+        .map(|model| {
+            let mut spec = model.spec.clone();
+            if let Some(base_url) = &config.base_url {
+                spec.base_url.clone_from(base_url);
+            }
+            (
+                spec.id.clone(),
+                ModelSpec { compat: layered(spec.compat.as_ref(), config.compat.as_ref()), ..spec },
+            )
+        })
+        .collect();
+    let mut model_headers = HashMap::new();
+    for (index, text) in config.models.iter().enumerate() {
+        let place = format!("providers.{name}.models[{index}]");
+        let own: OwnModel = read(text.as_str(), &place)?;
+        if own.id.is_empty() {
+            return Err(format!("{place}: \"id\" is empty"));
+        }
+        let fallback =
+            |pick: fn(&ModelSpec) -> &String| shipped.first().map(|model| pick(&model.spec).clone());
+        let api = own.api.or_else(|| config.api.clone()).or_else(|| fallback(|spec| &spec.api));
+        let base_url =
+            own.base_url.or_else(|| config.base_url.clone()).or_else(|| fallback(|spec| &spec.base_url));
+        let api = api.ok_or_else(|| format!("{place}: \"api\" is missing here and in the provider"))?;
+        let base_url =
+            base_url.ok_or_else(|| format!("{place}: \"baseUrl\" is missing here and in the provider"))?;
+        if let Some(headers) = own.headers {
+            model_headers.insert(own.id.clone(), headers);
+        }
+        let spec = ModelSpec {
+            name: own.name.unwrap_or_else(|| own.id.clone()),
+            api,
+            provider: name.to_owned(),
+            base_url,
+            reasoning: own.reasoning,
+            thinking_level_map: own.thinking_level_map,
+            input: own.input.unwrap_or_else(|| vec!["text".to_owned()]),
+            cost: own.cost.map_or_else(ModelCost::default, |cost| ModelCost {
+                input: cost.input,
+                output: cost.output,
+                cache_read: cost.cache_read,
+                cache_write: cost.cache_write,
+                tiers: cost.tiers,
+            }),
+            context_window: own.context_window.unwrap_or(DEFAULT_CONTEXT_WINDOW),
+            max_tokens: own.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
+            headers: None,
+            compat: layered(config.compat.as_ref(), own.compat.as_ref()),
+            id: own.id,
+        };
+        specs.insert(spec.id.clone(), spec);
+    }
+    for (id, text) in &config.model_overrides {
+        let change: Override = read(text.as_str(), &format!("providers.{name}.modelOverrides.{id}"))?;
+        let Some(spec) = specs.get_mut(id) else { continue };
+        if let Some(headers) = change.headers.clone() {
+            model_headers.entry(id.clone()).or_insert_with(Headers::new).extend(headers);
+        }
+        apply(spec, change);
+    }
+    Ok(Provider {
+        api_key: config.api_key.filter(|key| !key.trim().is_empty()),
+        auth_header: config.auth_header,
+        headers: config.headers.unwrap_or_default(),
+        model_headers,
+        models: specs.into_values().map(Model::from_spec).map(Arc::new).collect(),
+    })
+}
+
+fn apply(spec: &mut ModelSpec, change: Override) {
+    fn set<T>(field: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *field = value;
+        }
+    }
+    set(&mut spec.name, change.name);
+    set(&mut spec.reasoning, change.reasoning);
+    set(&mut spec.input, change.input);
+    set(&mut spec.context_window, change.context_window);
+    set(&mut spec.max_tokens, change.max_tokens);
+    if let Some(levels) = change.thinking_level_map {
+        spec.thinking_level_map.get_or_insert_with(BTreeMap::new).extend(levels);
+    }
+    if let Some(cost) = change.cost {
+        set(&mut spec.cost.input, cost.input);
+        set(&mut spec.cost.output, cost.output);
+        set(&mut spec.cost.cache_read, cost.cache_read);
+        set(&mut spec.cost.cache_write, cost.cache_write);
+        set(&mut spec.cost.tiers, cost.tiers);
+    }
+    spec.compat = layered(spec.compat.as_ref(), change.compat.as_ref());
+}
+
+/// Two objects, key by key, the second on top.
+fn layered(below: Option<&Raw>, above: Option<&Raw>) -> Option<Raw> {
+    let (below, above) = match (below, above) {
+        (below, None) => return below.cloned(),
+        (None, above) => return above.cloned(),
+        (Some(below), Some(above)) => (below, above),
+    };
+    let (Ok(below_fields), Ok(above_fields)) = (Fields::parse(below.as_str()), Fields::parse(above.as_str()))
+    else {
+        return Some(above.clone());
+    };
+    let mut all: IndexMap<&str, &serde_json::value::RawValue> = IndexMap::new();
+    for (name, text) in below_fields.iter().chain(above_fields.iter()) {
+        if let Ok(value) = serde_json::from_str(text) {
+            all.insert(name, value);
+        }
+    }
+    Some(Raw::from_serialize(&all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<IndexMap<String, Provider>, String> {
+        parse(text, Catalog::shipped())
+    }
+
+    #[test]
+    fn own_providers_get_the_defaults() {
+        let file = parsed(
+            r#"{ // mine
+              "providers": { "local": { "baseUrl": "http://localhost:1/", "api": "anthropic-messages", "apiKey": "x",
+                "compat": {"a":1,"b":1}, /* two */
+                "models": [ {"id":"m:7b/x", "compat":{"b":2}, "headers":{"X-A":"$SECRET"}}, {"id":"n","name":"N","reasoning":true,"contextWindow":5,"maxTokens":6,"input":["text","image"],"cost":{"input":1,"output":2,"cacheRead":3,"cacheWrite":4}}, ] } } }"#,
+        )
+        .unwrap();
+        let local = &file["local"];
+        let model = &local.models[0];
+        assert_eq!(
+            (model.name.as_str(), model.context_window, model.max_tokens, model.reasoning),
+            ("m:7b/x", 128_000, 16_384, false)
+        );
+        assert_eq!((model.input.as_slice(), &model.cost), (&["text".to_owned()][..], &ModelCost::default()));
+        assert_eq!(model.compat.as_ref().unwrap().as_str(), r#"{"a":1,"b":2}"#);
+        assert!(!model.raw.as_str().contains("SECRET"), "clients do not see headers: {:?}", model.raw);
+        assert_eq!(local.model_headers["m:7b/x"]["X-A"].as_deref(), Some("$SECRET"));
+        assert_eq!((local.models[1].context_window, local.models[1].cost.cache_write), (5, 4.0));
+    }
+
+    #[test]
+    fn shipped_providers_are_changed_replaced_and_appended_to() {
+        let id = &Catalog::shipped().models("anthropic")[3].id;
+        let file = parsed(&format!(
+            r#"{{"providers":{{"anthropic":{{"baseUrl":"https://proxy.example","headers":{{"X-P":"v"}},
+                "models":[{{"id":"{id}","name":"mine"}},{{"id":"new"}}],
+                "modelOverrides":{{"claude-opus-4-8":{{"contextWindow":200000,"cost":{{"input":9}},"thinkingLevelMap":{{"max":null}}}},"gone":{{}}}}}}}}}}"#
+        ))
+        .unwrap();
+        let anthropic = &file["anthropic"];
+        let shipped = Catalog::shipped().models("anthropic");
+        assert_eq!(anthropic.models.len(), shipped.len() + 1);
+        assert_eq!(
+            (anthropic.models[3].id.as_str(), anthropic.models[3].name.as_str()),
+            (id.as_str(), "mine")
+        );
+        assert!(anthropic.models.iter().all(|model| model.base_url == "https://proxy.example"));
+        assert_eq!(anthropic.models.last().unwrap().api, "anthropic-messages");
+        let find = |models: &[Arc<Model>]| models.iter().find(|m| m.id == "claude-opus-4-8").unwrap().clone();
+        let (before, after) = (find(shipped), find(&anthropic.models));
+        assert_eq!(
+            (after.context_window, after.cost.input, after.cost.output),
+            (200_000, 9.0, before.cost.output)
+        );
+        assert!(before.thinking_levels().contains(&ThinkingLevel::Max));
+        assert!(!after.thinking_levels().contains(&ThinkingLevel::Max));
+        assert!(after.thinking_levels().contains(&ThinkingLevel::Xhigh), "other levels stay");
+    }
+
+    #[test]
+    fn a_wrong_file_says_where() {
+        for (text, want) in [
+            ("{", "EOF"),
+            ("[]", "must hold an object"),
+            ("{}", "\"providers\" is missing"),
+            (r#"{"providers":[]}"#, "must be an object"),
+            (r#"{"providers":{"p":{"models":[{"name":"x"}]}}}"#, "providers.p.models[0]: missing field `id`"),
+            (
+                r#"{"providers":{"p":{"models":[{"id":"x","api":"a"}]}}}"#,
+                "providers.p.models[0]: \"baseUrl\"",
+            ),
+            (
+                r#"{"providers":{"p":{"models":[{"id":"x","baseUrl":"u"}]}}}"#,
+                "providers.p.models[0]: \"api\"",
+            ),
+            (
+                r#"{"providers":{"p":{"baseUrl":"u","api":"a","models":[{"id":"x","cost":{"input":1}}]}}}"#,
+                "missing field `output`",
+            ),
+            (r#"{"providers":{"p":{"modelOverrides":{"m":{"contextWindow":"big"}}}}}"#, "modelOverrides.m"),
+            (r#"{"providers":{"demo":{}}}"#, "taken"),
+        ] {
+            let error = parsed(text).err().unwrap_or_else(|| panic!("{text} is wrong"));
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_file_is_no_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            load(&dir.path().join("models.json"), Catalog::shipped()).is_ok_and(|found| found.is_empty())
+        );
+        std::fs::write(dir.path().join("models.json"), "nonsense").unwrap();
+        let warning = load(&dir.path().join("models.json"), Catalog::shipped()).err().unwrap();
+        assert!(warning.starts_with("Invalid models.json schema:"), "{warning}");
+    }
+}

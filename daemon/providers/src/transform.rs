@@ -1,0 +1,290 @@
+//! A conversation made fit for one model: what another model signed is taken away, images go where there are eyes,
+//! every call has its result. Nothing is copied that can be borrowed.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use atomic_protocol::json::Raw;
+use atomic_protocol::message::{AssistantMessage, Block, Content, Message, StopReason, ToolResultMessage};
+use atomic_protocol::model::Model;
+
+/// Stands for images a model cannot see.
+const NO_EYES: &str = "(image omitted: this model takes text only)";
+
+/// Answers a call whose result got lost.
+const NO_RESULT: &str = "No result provided";
+
+/// A message of the conversation, fit for the model.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Turn<'a> {
+    User(Vec<Part<'a>>),
+    Assistant(Vec<Part<'a>>),
+    ToolResult { id: Cow<'a, str>, content: Vec<Part<'a>>, is_error: bool },
+}
+
+/// A content block, fit for the model.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Part<'a> {
+    Text(&'a str),
+    Image {
+        data: &'a str,
+        mime_type: &'a str,
+    },
+    /// Only of the same model.
+    Thinking {
+        text: &'a str,
+        signature: Option<&'a str>,
+    },
+    /// Only of the same model.
+    Redacted {
+        data: &'a str,
+    },
+    Call {
+        id: Cow<'a, str>,
+        name: &'a str,
+        arguments: &'a Raw,
+    },
+}
+
+/// What a dialect allows in the id of a tool call.
+pub(crate) struct IdRule {
+    pub(crate) allowed: fn(char) -> bool,
+    pub(crate) longest: usize,
+}
+
+/// The conversation for `model`. Answers that failed or were aborted are left out with the results of their calls.
+pub(crate) fn conversation<'a>(messages: &'a [Message], model: &Model, rule: &IdRule) -> Vec<Turn<'a>> {
+    let eyes = model.input.iter().any(|kind| kind == "image");
+    let mut ids = Ids { rule, given: HashMap::new(), taken: HashMap::new() };
+    let mut turns = Vec::with_capacity(messages.len());
+    // Calls of the last answer that still wait, in order.
+    let mut waiting: Vec<&str> = Vec::new();
+    for message in messages {
+        match message {
+            Message::User(user) => {
+                answer_all(&mut waiting, &mut ids, &mut turns);
+                turns.push(Turn::User(match &user.content {
+                    Content::Text(text) => vec![Part::Text(text)],
+                    Content::Blocks(blocks) => seen(blocks, eyes),
+                }));
+            }
+            Message::Assistant(answer) => {
+                answer_all(&mut waiting, &mut ids, &mut turns);
+                if !matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
+                    turns.push(Turn::Assistant(said(answer, model, &mut ids)));
+                    waiting = answer.tool_calls().map(|call| call.id.as_str()).collect();
+                }
+            }
+            Message::ToolResult(result) => {
+                // A result without a call belongs to an answer that was left out.
+                if let Some(at) = waiting.iter().position(|id| *id == result.tool_call_id) {
+                    waiting.remove(at);
+                    turns.push(returned(result, eyes, &mut ids));
+                }
+            }
+            Message::BashExecution(_)
+            | Message::Custom(_)
+            | Message::BranchSummary(_)
+            | Message::Other(_) => {}
+        }
+    }
+    answer_all(&mut waiting, &mut ids, &mut turns);
+    turns
+}
+
+fn answer_all<'a>(waiting: &mut Vec<&'a str>, ids: &mut Ids<'a, '_>, turns: &mut Vec<Turn<'a>>) {
+    turns.extend(waiting.drain(..).map(|id| Turn::ToolResult {
+        id: ids.fit(id),
+        content: vec![Part::Text(NO_RESULT)],
+        is_error: true,
+    }));
+}
+
+fn returned<'a>(result: &'a ToolResultMessage, eyes: bool, ids: &mut Ids<'a, '_>) -> Turn<'a> {
+    Turn::ToolResult {
+        id: ids.fit(&result.tool_call_id),
+        content: seen(&result.content, eyes),
+        is_error: result.is_error,
+    }
+}
+
+/// Text and images. For a model without eyes a row of images becomes one notice.
+fn seen(blocks: &[Block], eyes: bool) -> Vec<Part<'_>> {
+    let mut parts = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        match block {
+            Block::Text { text, .. } => parts.push(Part::Text(text)),
+            Block::Image { data, mime_type } if eyes => parts.push(Part::Image { data, mime_type }),
+            Block::Image { .. } if parts.last() != Some(&Part::Text(NO_EYES)) => {
+                parts.push(Part::Text(NO_EYES))
+            }
+            _ => {}
+        }
+    }
+    parts
+}
+
+fn said<'a>(answer: &'a AssistantMessage, model: &Model, ids: &mut Ids<'a, '_>) -> Vec<Part<'a>> {
+    let same = answer.provider == model.provider && answer.api == model.api && answer.model == model.id;
+    let mut parts = Vec::with_capacity(answer.content.len());
+    for block in &answer.content {
+        match block {
+            Block::Text { text, .. } => parts.push(Part::Text(text)),
+            Block::Thinking { thinking, signature, redacted } => {
+                let signature = signature.as_deref().filter(|signature| !signature.is_empty());
+                match (same, *redacted, signature) {
+                    (true, true, Some(data)) => parts.push(Part::Redacted { data }),
+                    // Another model cannot read what was withheld, and nobody what has no data.
+                    (_, true, _) => {}
+                    (true, false, Some(_)) => parts.push(Part::Thinking { text: thinking, signature }),
+                    (_, false, _) if thinking.trim().is_empty() => {}
+                    (true, false, None) => parts.push(Part::Thinking { text: thinking, signature: None }),
+                    (false, false, _) => parts.push(Part::Text(thinking)),
+                }
+            }
+            Block::ToolCall(call) => {
+                let arguments =
+                    if call.arguments.as_str().starts_with('{') { &call.arguments } else { &*NOTHING };
+                parts.push(Part::Call { id: ids.fit(&call.id), name: &call.name, arguments });
+            }
+            Block::Image { .. } | Block::Other(_) => {}
+        }
+    }
+    parts
+}
+
+/// Arguments of a call that has none.
+static NOTHING: LazyLock<Raw> = LazyLock::new(Raw::empty_object);
+
+/// Gives each id one that the dialect allows, the same for a call and its result, different for different ids.
+struct Ids<'a, 'r> {
+    rule: &'r IdRule,
+    given: HashMap<&'a str, String>,
+    /// Ids given out, each with the one it stands for.
+    taken: HashMap<String, &'a str>,
+}
+
+impl<'a> Ids<'a, '_> {
+    fn fit(&mut self, id: &'a str) -> Cow<'a, str> {
+        if let Some(given) = self.given.get(id) {
+            return Cow::Owned(given.clone());
+        }
+        let fits =
+            !id.is_empty() && id.chars().count() <= self.rule.longest && id.chars().all(self.rule.allowed);
+        if fits && !self.taken.contains_key(id) {
+            self.taken.insert(id.to_owned(), id);
+            return Cow::Borrowed(id);
+        }
+        if fits && self.taken.get(id) == Some(&id) {
+            return Cow::Borrowed(id);
+        }
+        let clean = |c: char| if (self.rule.allowed)(c) { c } else { '_' };
+        let stem: String = id.chars().map(clean).take(self.rule.longest).collect();
+        let stem = if stem.is_empty() { "call".to_owned() } else { stem };
+        let mut given = stem.clone();
+        let mut number = 2;
+        while self.taken.contains_key(&given) {
+            let suffix = format!("_{number}");
+            given = stem.chars().take(self.rule.longest - suffix.len()).chain(suffix.chars()).collect();
+            number += 1;
+        }
+        self.taken.insert(given.clone(), id);
+        self.given.insert(id, given.clone());
+        Cow::Owned(given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomic_protocol::model::ModelSpec;
+
+    const RULE: IdRule = IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_', longest: 8 };
+
+    fn model(input: &str) -> Model {
+        let spec: ModelSpec =
+            serde_json::from_str(&format!(r#"{{"id":"m","provider":"p","api":"a","input":{input}}}"#))
+                .unwrap();
+        Model::from_spec(spec)
+    }
+
+    fn messages(texts: &[&str]) -> Vec<Message> {
+        texts.iter().map(|text| Message::parse(&Raw::parse(text).unwrap()).unwrap()).collect()
+    }
+
+    fn assistant(model: &str, stop: &str, content: &str) -> String {
+        format!(
+            r#"{{"role":"assistant","provider":"p","api":"a","model":"{model}","stopReason":"{stop}","content":[{content}]}}"#
+        )
+    }
+
+    #[test]
+    fn signatures_stay_with_the_model_that_made_them() {
+        let content = r#"{"type":"thinking","thinking":"why","thinkingSignature":"s"},{"type":"thinking","thinking":"","thinkingSignature":"e"},{"type":"thinking","thinking":"[x]","thinkingSignature":"d","redacted":true},{"type":"thinking","thinking":"bare"},{"type":"thinking","thinking":" "},{"type":"text","text":"t","textSignature":"ts"}"#;
+        let own = messages(&[&assistant("m", "stop", content)]);
+        assert_eq!(
+            conversation(&own, &model("[]"), &RULE),
+            [Turn::Assistant(vec![
+                Part::Thinking { text: "why", signature: Some("s") },
+                Part::Thinking { text: "", signature: Some("e") },
+                Part::Redacted { data: "d" },
+                Part::Thinking { text: "bare", signature: None },
+                Part::Text("t"),
+            ])]
+        );
+        let foreign = messages(&[&assistant("other", "stop", content)]);
+        assert_eq!(
+            conversation(&foreign, &model("[]"), &RULE),
+            [Turn::Assistant(vec![Part::Text("why"), Part::Text("bare"), Part::Text("t")])]
+        );
+    }
+
+    #[test]
+    fn failed_answers_go_with_their_results_and_lost_results_are_made_up() {
+        let call = |id: &str| format!(r#"{{"type":"toolCall","id":"{id}","name":"n","arguments":{{}}}}"#);
+        let result = |id: &str| format!(r#"{{"role":"toolResult","toolCallId":"{id}","content":[]}}"#);
+        let history = messages(&[
+            &assistant("m", "aborted", &call("c1")),
+            &result("c1"),
+            &assistant("m", "error", ""),
+            &assistant("m", "toolUse", &format!("{},{}", call("c2"), call("c3"))),
+            &result("c3"),
+            r#"{"role":"user","content":"next"}"#,
+            &assistant("m", "toolUse", &call("c4")),
+        ]);
+        let turns = conversation(&history, &model("[]"), &RULE);
+        let shape: Vec<String> = turns
+            .iter()
+            .map(|turn| match turn {
+                Turn::User(_) => "user".to_owned(),
+                Turn::Assistant(parts) => format!("assistant {}", parts.len()),
+                Turn::ToolResult { id, is_error, .. } => format!("{id} {is_error}"),
+            })
+            .collect();
+        assert_eq!(shape, ["assistant 2", "c3 false", "c2 true", "user", "assistant 1", "c4 true"]);
+    }
+
+    #[test]
+    fn ids_fit_and_stay_different_and_paired() {
+        let ids = ["a|b", "a_b", "0123456789", "0123456799", "", "a|b"];
+        let mut fitted = Ids { rule: &RULE, given: HashMap::new(), taken: HashMap::new() };
+        let fitted: Vec<String> = ids.iter().map(|id| fitted.fit(id).into_owned()).collect();
+        assert_eq!(fitted, ["a_b", "a_b_2", "01234567", "012345_2", "call", "a_b"]);
+    }
+
+    #[test]
+    fn images_need_eyes() {
+        let history = messages(&[
+            r#"{"role":"user","content":[{"type":"image","data":"1","mimeType":"image/png"},{"type":"image","data":"2","mimeType":"image/png"},{"type":"text","text":"x"},{"type":"new"},{"type":"image","data":"3","mimeType":"image/png"}]}"#,
+        ]);
+        assert_eq!(
+            conversation(&history, &model(r#"["text"]"#), &RULE),
+            [Turn::User(vec![Part::Text(NO_EYES), Part::Text("x"), Part::Text(NO_EYES)])]
+        );
+        let Turn::User(parts) = &conversation(&history, &model(r#"["text","image"]"#), &RULE)[0] else {
+            panic!()
+        };
+        assert_eq!(parts.len(), 4);
+    }
+}

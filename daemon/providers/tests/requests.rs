@@ -1,0 +1,335 @@
+//! The whole way over a real socket: registry, HTTP client, adapter, sink. The server does what it is told and nothing
+//! waits on time.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use atomic_protocol::Raw;
+use atomic_protocol::message::{Message, StopReason};
+use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest, ThinkingLevel};
+use atomic_providers::{Env, Http, Registry, RequestOptions, SINK_CAPACITY, Setup, stream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const BEGIN: &str = "event: message_start\ndata: {\"message\":{\"id\":\"msg\",\"usage\":{\"input_tokens\":3}}}\n\nevent: content_block_start\ndata: {\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hel\"}}\n\n";
+const END: &str = "event: content_block_stop\ndata: {\"index\":0}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\nevent: message_stop\ndata: {}\n\n";
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+/// Serves one connection with `serve`, which gets the request's text.
+fn server(serve: impl FnOnce(String, TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let request = read_request(&mut socket);
+        serve(request, socket);
+    });
+    format!("http://{address}")
+}
+
+fn read_request(socket: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let count = socket.read(&mut piece).unwrap();
+        bytes.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                line.to_lowercase()
+                    .strip_prefix("content-length:")
+                    .map(|value| value.trim().parse::<usize>().unwrap())
+            });
+            if count == 0 || body.len() >= length.unwrap_or(0) {
+                return text;
+            }
+        } else if count == 0 {
+            return text;
+        }
+    }
+}
+
+struct Session {
+    dir: tempfile::TempDir,
+    env: Vec<(&'static str, String)>,
+    deadline: Option<Duration>,
+}
+
+impl Session {
+    fn new(base_url: &str) -> Session {
+        let dir = tempfile::tempdir().unwrap();
+        let models = format!(
+            r#"{{"providers":{{"local":{{"baseUrl":"{base_url}","api":"anthropic-messages","apiKey":"$LOCAL_KEY","models":[{{"id":"m"}}]}}}}}}"#
+        );
+        std::fs::write(dir.path().join("models.json"), models).unwrap();
+        Session { dir, env: vec![("LOCAL_KEY", "very-secret-key".into())], deadline: None }
+    }
+
+    fn registry(&self) -> Registry {
+        let registry = Registry::load(Setup {
+            agent_dir: self.dir.path().to_owned(),
+            env: self.env.iter().cloned().collect::<Env>(),
+            options: RequestOptions { deadline: self.deadline, ..RequestOptions::default() },
+        });
+        assert!(registry.warnings().is_empty(), "{:?}", registry.warnings());
+        registry
+    }
+
+    fn ask(&self, provider: &str, model: &str, cancel: &CancellationToken) -> Answer {
+        let registry = self.registry();
+        let message = Raw::parse(r#"{"role":"user","content":"hello","timestamp":1}"#).unwrap();
+        let request = ModelRequest {
+            model: registry.find(provider, model).unwrap(),
+            thinking: ThinkingLevel::Off,
+            system: Arc::from("system"),
+            messages: vec![Message::parse(&message).unwrap()],
+            tools: Arc::from([]),
+            session_id: "s".into(),
+        };
+        let (sink, batches) = mpsc::channel(SINK_CAPACITY);
+        let cancel = cancel.clone();
+        let task = tokio::spawn(async move { stream(&Http::new(), &registry, request, sink, cancel).await });
+        Answer { batches, task }
+    }
+
+    async fn all(&self) -> Vec<ModelEvent> {
+        self.ask("local", "m", &CancellationToken::new()).rest().await
+    }
+}
+
+struct Answer {
+    batches: mpsc::Receiver<Vec<ModelEvent>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Answer {
+    async fn batch(&mut self) -> Option<Vec<ModelEvent>> {
+        tokio::time::timeout(PATIENCE, self.batches.recv()).await.expect("a batch or the end")
+    }
+
+    /// All that comes, checked: the terminal event is the last and the only one.
+    async fn rest(mut self) -> Vec<ModelEvent> {
+        let mut events = Vec::new();
+        while let Some(batch) = self.batch().await {
+            events.extend(batch);
+        }
+        self.task.await.unwrap();
+        let terminal = |event: &ModelEvent| matches!(event, ModelEvent::Done { .. } | ModelEvent::Failed(_));
+        assert_eq!(events.iter().position(terminal), Some(events.len() - 1), "{events:?}");
+        events
+    }
+}
+
+fn failure(events: &[ModelEvent]) -> &ModelFailure {
+    match events.last() {
+        Some(ModelEvent::Failed(failure)) => failure,
+        other => panic!("a failure, not {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_arrives_piece_by_piece() {
+    let (seen, request) = std_mpsc::channel();
+    let (release, gate) = std_mpsc::channel::<()>();
+    let session = Session::new(&server(move |text, mut socket| {
+        seen.send(text).unwrap();
+        socket.write_all(format!("{HEAD}{BEGIN}").as_bytes()).unwrap();
+        gate.recv().unwrap();
+        socket.write_all(END.as_bytes()).unwrap();
+    }));
+    let mut answer = session.ask("local", "m", &CancellationToken::new());
+    let mut events = Vec::new();
+    while events.len() < 4 {
+        events.extend(answer.batch().await.unwrap());
+    }
+    assert!(matches!(&events[3], ModelEvent::TextDelta { index: 0, delta } if delta == "Hel"), "{events:?}");
+    release.send(()).unwrap();
+    events.extend(answer.rest().await);
+    assert!(matches!(events.last(), Some(ModelEvent::Done { reason: StopReason::Stop, .. })), "{events:?}");
+
+    let text = request.recv().unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let head = head.to_lowercase();
+    assert!(head.starts_with("post /v1/messages http/1.1\r\n"), "{head}");
+    for line in [
+        "x-api-key: very-secret-key",
+        "anthropic-version: 2023-06-01",
+        concat!("user-agent: atomic/", env!("CARGO_PKG_VERSION")),
+    ] {
+        assert!(head.lines().any(|found| found == line), "{line} in {head}");
+    }
+    assert!(!head.contains("dangerous"), "{head}");
+    assert!(body.starts_with(
+        r#"{"model":"m","max_tokens":16384,"stream":true,"system":[{"type":"text","text":"system""#
+    ));
+}
+
+#[tokio::test]
+async fn refusals_keep_status_body_and_waiting_time_but_no_key() {
+    let body =
+        r#"{"type":"error","error":{"type":"rate_limit_error","message":"key very-secret-key is too fast"}}"#;
+    let session = Session::new(&server(move |_, mut socket| {
+        let head = format!(
+            "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    }));
+    let events = session.all().await;
+    let failure = failure(&events);
+    assert_eq!(events.len(), 1);
+    assert_eq!((failure.status, failure.retry_after_ms), (Some(429), Some(7000)));
+    assert_eq!(failure.message, format!("429 {}", body.replace("very-secret-key", "[hidden]")));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let session = Session::new(&server(|_, mut socket| {
+        let answer =
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+        socket.write_all(answer.as_bytes()).unwrap();
+    }));
+    let events = session.all().await;
+    assert_eq!(failure(&events).message, "307 status code (no body)");
+}
+
+#[tokio::test]
+async fn what_breaks_is_a_failure_after_what_came() {
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    let gzip = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\nthis is no gzip";
+    let short = "HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n";
+    for (answer, came, want) in [
+        (format!("{HEAD}{BEGIN}event: error\ndata: {error}\n\n"), 4, error),
+        (format!("{HEAD}{BEGIN}"), 4, "Anthropic stream ended before message_stop"),
+        (format!("{short}{BEGIN}"), 4, "Connection error: the answer of 127.0.0.1 broke off"),
+        (gzip.to_owned(), 0, "Connection error: the answer of 127.0.0.1 broke off"),
+        (HEAD.to_owned(), 0, "Anthropic stream ended before message_stop"),
+        (String::new(), 0, "Connection error: 127.0.0.1"),
+    ] {
+        let text = answer.clone();
+        let session = Session::new(&server(move |_, mut socket| socket.write_all(text.as_bytes()).unwrap()));
+        let events = session.all().await;
+        assert!(failure(&events).message.starts_with(want), "{answer}: {events:?}");
+        assert_eq!(events.len() - 1, came, "{answer}: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_failure_that_names_the_host() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let events = Session::new(&format!("http://{address}")).all().await;
+    let message = &failure(&events).message;
+    assert!(message.starts_with("Connection error: 127.0.0.1:"), "{message}");
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadline_before_and_inside_an_answer() {
+    for answer in [String::new(), HEAD.to_owned(), format!("{HEAD}{BEGIN}")] {
+        let text = answer.clone();
+        let mut session = Session::new(&server(move |_, mut socket| {
+            socket.write_all(text.as_bytes()).unwrap();
+            // Until the client gives up.
+            let _ = socket.read(&mut [0; 16]);
+        }));
+        session.deadline = Some(Duration::from_millis(300));
+        let events = session.all().await;
+        assert!(failure(&events).message.contains("stream deadline exceeded"), "{answer}: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn cancelling_closes_the_connection_and_says_nothing() {
+    for answer in [String::new(), format!("{HEAD}{BEGIN}")] {
+        let (closed, at_end) = tokio::sync::oneshot::channel();
+        let (arrived, ready) = tokio::sync::oneshot::channel();
+        let text = answer.clone();
+        let session = Session::new(&server(move |_, mut socket| {
+            socket.write_all(text.as_bytes()).unwrap();
+            arrived.send(()).unwrap();
+            let rest = socket.read(&mut [0; 16]);
+            closed.send(matches!(rest, Ok(0) | Err(_))).unwrap();
+        }));
+        let cancel = CancellationToken::new();
+        let mut asked = session.ask("local", "m", &cancel);
+        ready.await.unwrap();
+        if !answer.is_empty() {
+            asked.batch().await.unwrap();
+        }
+        cancel.cancel();
+        let mut rest = Vec::new();
+        while let Some(batch) = asked.batch().await {
+            rest.extend(batch);
+        }
+        assert!(!rest.iter().any(|event| matches!(event, ModelEvent::Done { .. } | ModelEvent::Failed(_))));
+        assert!(tokio::time::timeout(PATIENCE, at_end).await.unwrap().unwrap(), "the connection is closed");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_receiver_closes_the_connection() {
+    let (closed, at_end) = tokio::sync::oneshot::channel();
+    let session = Session::new(&server(move |_, mut socket| {
+        // Until the client is gone; the sink holds a bounded number of pieces, so it must notice.
+        let ended = (0..1_000_000).any(|_| {
+            socket.write_all(HEAD.as_bytes()).and_then(|()| socket.write_all(BEGIN.as_bytes())).is_err()
+        });
+        closed.send(ended).unwrap();
+    }));
+    let asked = session.ask("local", "m", &CancellationToken::new());
+    drop(asked.batches);
+    tokio::time::timeout(PATIENCE, asked.task).await.unwrap().unwrap();
+    assert!(tokio::time::timeout(PATIENCE, at_end).await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn proxies_come_from_the_sessions_environment() {
+    let (seen, request) = std_mpsc::channel();
+    let proxy = server(move |text, mut socket| {
+        seen.send(text).unwrap();
+        socket.write_all(format!("{HEAD}{BEGIN}{END}").as_bytes()).unwrap();
+    });
+    // A port that nobody listens on.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut session = Session::new(&format!("http://{closed}"));
+    session.env.push(("http_proxy", proxy));
+    let events = session.all().await;
+    assert!(matches!(events.last(), Some(ModelEvent::Done { .. })), "{events:?}");
+    assert!(request.recv().unwrap().starts_with(&format!("POST http://{closed}/v1/messages ")));
+
+    session.env.push(("NO_PROXY", "127.0.0.1".into()));
+    let events = session.all().await;
+    assert!(failure(&events).message.starts_with("Connection error: 127.0.0.1"), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_missing_key_and_an_unspoken_dialect_are_failures() {
+    let mut session = Session::new("http://127.0.0.1:1");
+    session.env.clear();
+    let asked = session.ask("anthropic", "claude-opus-5", &CancellationToken::new()).rest().await;
+    let message = &failure(&asked).message;
+    assert!(
+        message.starts_with("No API key found for anthropic.") && message.contains("ANTHROPIC_API_KEY"),
+        "{message}"
+    );
+    assert!(message.contains(&Path::new("auth.json").display().to_string()), "{message}");
+    let openai = session.registry().resolve(Some("openai"), None).unwrap().model.id.clone();
+    let asked = session.ask("openai", &openai, &CancellationToken::new()).rest().await;
+    assert!(failure(&asked).message.contains("does not"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn the_demo_needs_nothing() {
+    let mut session = Session::new("http://127.0.0.1:1");
+    session.env = vec![("ATOMIC_DEMO_DELAY_MS", "0".into())];
+    let events = session.ask("demo", "demo", &CancellationToken::new()).rest().await;
+    assert!(matches!(events.last(), Some(ModelEvent::Done { reason: StopReason::Stop, .. })), "{events:?}");
+}

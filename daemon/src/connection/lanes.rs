@@ -1,0 +1,111 @@
+//! When a line of a connection may start (design "Lanes"). Pure.
+
+use std::collections::VecDeque;
+
+use atomic_protocol::command::Lane;
+
+/// Parked lines of one connection; above this the socket is not read.
+pub const LANE_DEPTH: usize = 1024;
+
+/// The lanes of one connection and what is parked in them.
+#[derive(Debug)]
+pub struct Lanes<T> {
+    busy: bool,
+    parked: VecDeque<(Lane, T)>,
+}
+
+impl<T> Default for Lanes<T> {
+    fn default() -> Self {
+        Lanes { busy: false, parked: VecDeque::new() }
+    }
+}
+
+impl<T> Lanes<T> {
+    /// Takes the next line. Gives it back when it may start now.
+    pub fn admit(&mut self, lane: Lane, line: T) -> Option<T> {
+        let free = match lane {
+            Lane::Control | Lane::Concurrent => true,
+            // Everything parked before a read is a line that changes something, or waits behind one.
+            Lane::Read => self.parked.is_empty(),
+            Lane::Ordinary => !self.busy && self.parked.is_empty(),
+        };
+        if !free {
+            self.parked.push_back((lane, line));
+            return None;
+        }
+        self.busy |= lane == Lane::Ordinary;
+        Some(line)
+    }
+
+    /// The ordinary line that ran was answered. Gives the lines that may start now, in order.
+    pub fn free(&mut self) -> Vec<T> {
+        self.busy = false;
+        let mut start = Vec::new();
+        while let Some((lane, line)) = self.parked.pop_front() {
+            if lane == Lane::Ordinary {
+                if self.busy {
+                    self.parked.push_front((lane, line));
+                    break;
+                }
+                self.busy = true;
+            }
+            start.push(line);
+        }
+        start
+    }
+
+    /// No more lines should be read for now.
+    pub fn is_full(&self) -> bool {
+        self.parked.len() >= LANE_DEPTH
+    }
+
+    /// An ordinary line runs.
+    pub fn is_busy(&self) -> bool {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Lane::{Concurrent, Control, Ordinary, Read};
+
+    fn admit(lanes: &mut Lanes<&'static str>, lines: &[(Lane, &'static str)]) -> Vec<&'static str> {
+        lines.iter().filter_map(|(lane, line)| lanes.admit(*lane, line)).collect()
+    }
+
+    #[test]
+    fn ordinary_lines_run_one_after_the_other() {
+        let mut lanes = Lanes::default();
+        assert_eq!(admit(&mut lanes, &[(Ordinary, "a"), (Ordinary, "b"), (Ordinary, "c")]), ["a"]);
+        assert_eq!(lanes.free(), ["b"]);
+        assert_eq!(lanes.free(), ["c"]);
+        assert!(lanes.free().is_empty());
+        assert!(!lanes.is_busy());
+    }
+
+    #[test]
+    fn control_and_concurrent_lines_wait_for_nothing() {
+        let mut lanes = Lanes::default();
+        let started = admit(&mut lanes, &[(Ordinary, "a"), (Ordinary, "b"), (Control, "stop"), (Concurrent, "bash")]);
+        assert_eq!(started, ["a", "stop", "bash"]);
+    }
+
+    #[test]
+    fn reads_pass_a_busy_lane_but_no_parked_change() {
+        let mut lanes = Lanes::default();
+        let started = admit(&mut lanes, &[(Ordinary, "compact"), (Read, "r1"), (Ordinary, "set"), (Read, "r2")]);
+        assert_eq!(started, ["compact", "r1"]);
+        assert_eq!(lanes.free(), ["set", "r2"], "a read starts with the change before it, which keeps its order");
+    }
+
+    #[test]
+    fn a_full_lane_says_so() {
+        let mut lanes = Lanes::default();
+        for _ in 0..=LANE_DEPTH {
+            assert!(!lanes.is_full());
+            lanes.admit(Ordinary, ());
+        }
+        assert!(lanes.is_full());
+    }
+}

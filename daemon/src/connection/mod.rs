@@ -1,0 +1,380 @@
+//! One client: bytes to lines, lines to commands, commands to the session it is attached to.
+//!
+//! A connection owns its lanes and knows its session by a handle; it changes nothing itself. Bad lines are answered
+//! here. `new_session` moves the connection from one session to another, so it is done here too, in a task of its own,
+//! while other lines go on.
+
+mod lanes;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use atomic_protocol::command::{Command, Lane, Request};
+use atomic_protocol::frame::LineSplitter;
+use atomic_protocol::json::Raw;
+use atomic_protocol::link::{FromDaemon, FromShim, MARK};
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::lanes::Lanes;
+use crate::daemon::Daemon;
+use crate::outbox::Outbox;
+use crate::session::{Attachment, Leaving, SessionHandle, SessionMessage};
+use crate::ticket::Ticket;
+use crate::transport::ReadHalf;
+
+/// After end of input, lines that wait for the network or for a shell command are cancelled after this.
+pub const EOF_GRACE: Duration = Duration::from_secs(2);
+
+/// After a signal to the shim, what is not answered within this is not waited for.
+pub const SIGNAL_GRACE: Duration = Duration::from_millis(150);
+
+/// Bytes asked of the socket at once. A longer line makes the buffer grow with it.
+const READ_BYTES: usize = 16 << 10;
+
+/// A client as its session knows it.
+#[derive(Debug)]
+pub struct Client {
+    /// Unique in the daemon's life.
+    pub id: u64,
+    /// What waits to be sent to it.
+    pub outbox: Outbox,
+    /// Lines that are not answered yet.
+    open: AtomicUsize,
+    /// A line was answered; looked at by the connection.
+    answered: Notify,
+    /// The line that held the ordinary lane was answered.
+    lane_free: Notify,
+    /// Shell commands this client runs.
+    bash: Mutex<Vec<BashSlot>>,
+}
+
+#[derive(Debug)]
+struct BashSlot {
+    line: u64,
+    id: Option<Raw>,
+    cancel: CancellationToken,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(outbox: Outbox) -> Client {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Client {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            outbox,
+            open: AtomicUsize::new(0),
+            answered: Notify::new(),
+            lane_free: Notify::new(),
+            bash: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn opened(&self) {
+        self.open.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn closed(&self, lane: bool) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.answered.notify_one();
+        if lane {
+            self.lane_free.notify_one();
+        }
+    }
+
+    fn bash(&self) -> std::sync::MutexGuard<'_, Vec<BashSlot>> {
+        self.bash.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims a shell command's id for as long as it runs. `None`: the id is taken.
+    fn begin_bash(&self, line: u64, id: Option<&Raw>) -> Option<CancellationToken> {
+        let mut slots = self.bash();
+        if id.is_some() && slots.iter().any(|slot| slot.id.as_ref() == id) {
+            return None;
+        }
+        let cancel = CancellationToken::new();
+        slots.push(BashSlot { line, id: id.cloned(), cancel: cancel.clone() });
+        Some(cancel)
+    }
+
+    /// The shell command of `line` has ended.
+    pub fn end_bash(&self, line: u64) {
+        self.bash().retain(|slot| slot.line != line);
+    }
+
+    /// Cancels the shell command with this id, or all of them.
+    fn cancel_bash(&self, id: Option<&Raw>) {
+        for slot in self.bash().iter() {
+            if id.is_none() || slot.id.as_ref() == id {
+                slot.cancel.cancel();
+            }
+        }
+    }
+}
+
+/// A line that may have to wait for its lane.
+struct Line {
+    number: u64,
+    request: Request,
+}
+
+/// Why a connection ends.
+enum End {
+    /// The client has no more to say.
+    Eof,
+    /// The shim got a signal and will not wait.
+    Signal,
+    /// The session is over.
+    Session,
+    /// The daemon leaves.
+    Shutdown,
+}
+
+/// Serves one attached client to its end.
+pub struct Connection {
+    daemon: Arc<Daemon>,
+    client: Arc<Client>,
+    read: ReadHalf,
+    lines: LineSplitter,
+    session: SessionHandle,
+    lanes: Lanes<Line>,
+    number: u64,
+    moving: Option<oneshot::Receiver<Moved>>,
+}
+
+/// A replacement that has come to its end.
+struct Moved {
+    ticket: Ticket,
+    result: Result<SessionHandle, String>,
+}
+
+impl Connection {
+    /// A connection attached to `session`. `lines` may hold bytes that came with the hello.
+    pub fn new(
+        daemon: Arc<Daemon>,
+        client: Arc<Client>,
+        read: ReadHalf,
+        lines: LineSplitter,
+        session: SessionHandle,
+    ) -> Connection {
+        Connection { daemon, client, read, lines, session, lanes: Lanes::default(), number: 0, moving: None }
+    }
+
+    /// Runs until the client leaves, its session ends or the daemon does.
+    pub async fn run(mut self) {
+        let end = self.serve().await;
+        let (code, text) = match end {
+            End::Eof | End::Signal => {
+                self.finish(matches!(end, End::Signal)).await;
+                (0, None)
+            }
+            End::Session => (1, Some(format!("Error: session {} ended", self.session.info().id))),
+            End::Shutdown => {
+                // Its sessions come to an orderly end first, so that their last records reach the client.
+                let settled = self.session.closed();
+                let _ = tokio::time::timeout(crate::shutdown::SETTLE_DEADLINE, settled).await;
+                (1, Some("Error: atomicd was stopped".to_owned()))
+            }
+        };
+        self.client.outbox.link(&FromDaemon::Exit { code, text });
+        self.client.outbox.drained().await;
+        self.client.outbox.close();
+    }
+
+    async fn serve(&mut self) -> End {
+        let shutdown = self.daemon.shutdown.clone();
+        loop {
+            if let Some(end) = self.take_lines().await {
+                return end;
+            }
+            // Whoever takes no answers gets to ask no more.
+            let full = self.client.outbox.is_full();
+            let reading = !full && !self.lanes.is_full();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return End::Shutdown,
+                () = self.session.closed(), if self.moving.is_none() => return End::Session,
+                () = self.client.lane_free.notified() => {
+                    for line in self.lanes.free() {
+                        self.start(line).await;
+                    }
+                }
+                moved = moved(&mut self.moving) => self.arrive(moved),
+                () = self.client.outbox.moved(), if full => {}
+                read = async {
+                    self.lines.buffer().reserve(READ_BYTES);
+                    self.read.read(self.lines.buffer()).await
+                }, if reading => match read {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => {
+                        if let Some(rest) = self.lines.take_rest() {
+                            self.line(rest).await;
+                        }
+                        return End::Eof;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Admits the complete lines that have been read.
+    async fn take_lines(&mut self) -> Option<End> {
+        while !self.lanes.is_full() {
+            let line = self.lines.next_line()?;
+            if line.first() == Some(&MARK) {
+                match std::str::from_utf8(&line[1..]).ok().and_then(FromShim::parse) {
+                    Some(FromShim::Eof) => return Some(End::Eof),
+                    Some(FromShim::Signal(_)) => return Some(End::Signal),
+                    None => {}
+                }
+                continue;
+            }
+            self.line(line).await;
+        }
+        None
+    }
+
+    async fn line(&mut self, line: Bytes) {
+        self.number += 1;
+        let number = self.number;
+        let request = match Request::parse(&line) {
+            Ok(request) => request,
+            Err(answer) => {
+                self.client.outbox.admit(number, 0, None, false);
+                self.client.outbox.answer(number, Some(answer.into()));
+                return;
+            }
+        };
+        let lane = request.command.lane();
+        self.client.outbox.admit(number, line.len(), request.id.as_ref(), lane != Lane::Read);
+        drop(line);
+        if let Some(line) = self.lanes.admit(lane, Line { number, request }) {
+            self.start(line).await;
+        }
+    }
+
+    /// Starts a line whose turn has come.
+    async fn start(&mut self, line: Line) {
+        let Line { number, request } = line;
+        if let Command::ExtensionUiResponse(_) = request.command {
+            // Nothing asks yet; an answer to nothing is ignored, and gets none itself.
+            self.client.outbox.answer(number, None);
+            return;
+        }
+        let (name, lane) = (request.command.name(), request.command.lane());
+        let ticket = Ticket::new(self.client.clone(), number, request.id.clone(), name, lane == Lane::Ordinary);
+        match request.command {
+            Command::AbortBash { request_id } => {
+                self.client.cancel_bash(request_id.as_ref());
+                ticket.succeed(None);
+            }
+            Command::Bash { command, exclude_from_context } => {
+                match self.client.begin_bash(number, request.id.as_ref()) {
+                    None => {
+                        let id = request.id.as_ref().map_or("", Raw::as_str);
+                        let shown = atomic_protocol::json::string(id).map_or(id.to_owned(), |text| text.into_owned());
+                        ticket.fail(&format!("Bash request id already active: {shown}"));
+                    }
+                    Some(cancel) => {
+                        let message = SessionMessage::Bash { ticket, command, exclude_from_context, cancel };
+                        self.session.send(message).await;
+                    }
+                }
+            }
+            Command::NewSession { parent_session } => self.move_to_new(ticket, parent_session),
+            command => self.session.send(SessionMessage::Command { ticket, command }).await,
+        }
+    }
+
+    /// Replaces the session by a fresh one, beside everything else this connection does.
+    fn move_to_new(&mut self, ticket: Ticket, parent_session: Option<String>) {
+        let (done, moving) = oneshot::channel();
+        self.moving = Some(moving);
+        let (daemon, client, old) = (self.daemon.clone(), self.client.clone(), self.session.clone());
+        tokio::spawn(async move {
+            let result = replace(&daemon, &client, &old, parent_session).await;
+            // The connection may be gone; then dropping the ticket answers nobody and the new session is left again.
+            if let Err(Moved { result: Ok(session), .. }) = done.send(Moved { ticket, result }) {
+                session.send(SessionMessage::Detach { client: client.id, leaving: Leaving::Gone }).await;
+            }
+        });
+    }
+
+    fn arrive(&mut self, moved: Option<Moved>) {
+        self.moving = None;
+        let Some(Moved { ticket, result }) = moved else { return };
+        match result {
+            Ok(session) => {
+                self.session = session;
+                ticket.succeed(Some(br#"{"cancelled":false}"#));
+            }
+            Err(error) => ticket.fail(&error),
+        }
+    }
+
+    /// No more input: everything admitted is executed and answered, within the grace; then the client leaves its session.
+    async fn finish(&mut self, signal: bool) {
+        if signal {
+            self.client.cancel_bash(None);
+        }
+        let deadline = tokio::time::sleep(if signal { SIGNAL_GRACE } else { EOF_GRACE });
+        tokio::pin!(deadline);
+        let mut late = false;
+        while self.client.open.load(Ordering::Acquire) > 0 || self.lanes.is_busy() {
+            if self.client.outbox.is_closed() {
+                self.client.cancel_bash(None);
+                break;
+            }
+            tokio::select! {
+                () = self.client.answered.notified() => {}
+                () = self.client.lane_free.notified() => {
+                    for line in self.lanes.free() {
+                        self.start(line).await;
+                    }
+                }
+                moved = moved(&mut self.moving) => self.arrive(moved),
+                () = &mut deadline, if !late => {
+                    late = true;
+                    self.client.cancel_bash(None);
+                    if signal {
+                        break;
+                    }
+                }
+            }
+        }
+        let leaving = if signal || self.client.outbox.is_closed() { Leaving::Gone } else { Leaving::Eof };
+        let (left, has_left) = oneshot::channel();
+        self.session.send(SessionMessage::Leave { client: self.client.id, leaving, left }).await;
+        let _ = has_left.await;
+    }
+}
+
+/// The end of the replacement under way, if there is one; else it waits for ever.
+async fn moved(moving: &mut Option<oneshot::Receiver<Moved>>) -> Option<Moved> {
+    match moving {
+        Some(moving) => moving.await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Leaves the old session and enters a fresh one of the same directory, environment and options.
+async fn replace(
+    daemon: &Arc<Daemon>,
+    client: &Arc<Client>,
+    old: &SessionHandle,
+    parent_session: Option<String>,
+) -> Result<SessionHandle, String> {
+    let opening = old.info().opening.clone();
+    let session = crate::session::open::fresh(daemon, opening, parent_session).await?;
+    let (left, has_left) = oneshot::channel();
+    old.send(SessionMessage::Leave { client: client.id, leaving: Leaving::Replaced, left }).await;
+    let _ = has_left.await;
+    let (attached, is_attached) = oneshot::channel();
+    let greeting = Bytes::new();
+    let attachment = Attachment { client: client.clone(), greeting, environment: Vec::new(), attached };
+    session.send(SessionMessage::Attach(attachment)).await;
+    is_attached.await.map_err(|_| "The new session failed to start; the log says why".to_owned())?;
+    Ok(session)
+}

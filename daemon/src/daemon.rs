@@ -1,0 +1,80 @@
+//! What every part of the daemon shares.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use atomic_providers::Http;
+use atomic_tools::Children;
+use tokio_util::sync::CancellationToken;
+
+use crate::logging::Logging;
+use crate::sessions::Sessions;
+
+/// One daemon.
+pub struct Daemon {
+    /// Canonical.
+    pub agent_dir: PathBuf,
+    /// HTTP clients, made on first use.
+    pub http: Http,
+    /// Child processes, which end with the daemon.
+    pub children: Children,
+    /// All live sessions.
+    pub sessions: Arc<Sessions>,
+    /// The log and its level.
+    pub logging: Logging,
+    /// Cancelled when the daemon leaves: no more connections, no more commands.
+    pub shutdown: CancellationToken,
+    /// When it began.
+    pub started: Instant,
+    attached: AtomicUsize,
+}
+
+impl Daemon {
+    /// A daemon without sessions.
+    pub fn new(agent_dir: PathBuf, children: Children, logging: Logging) -> Daemon {
+        Daemon {
+            agent_dir,
+            http: Http::new(),
+            children,
+            sessions: Arc::default(),
+            logging,
+            shutdown: CancellationToken::new(),
+            started: Instant::now(),
+            attached: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a client for as long as the value lives.
+    pub fn attached(self: &Arc<Self>) -> Presence {
+        self.attached.fetch_add(1, Ordering::AcqRel);
+        Presence(self.clone())
+    }
+
+    /// How many clients are attached.
+    pub fn clients(&self) -> usize {
+        self.attached.load(Ordering::Acquire)
+    }
+
+    /// Nothing is attached and nothing runs.
+    pub fn is_quiet(&self) -> bool {
+        self.clients() == 0 && !self.sessions.all().iter().any(|session| session.status().running)
+    }
+}
+
+/// An attached client.
+pub struct Presence(Arc<Daemon>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.attached.fetch_sub(1, Ordering::AcqRel);
+        self.0.sessions.changed.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("agent_dir", &self.agent_dir).finish_non_exhaustive()
+    }
+}

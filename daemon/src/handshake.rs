@@ -1,0 +1,141 @@
+//! From an accepted socket to an attached client: read the hello, decide, welcome or refuse.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atomic_protocol::cli::{self, Invocation};
+use atomic_protocol::frame::LineSplitter;
+use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSION, Reply};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::connection::{Client, Connection};
+use crate::daemon::Daemon;
+use crate::outbox::Outbox;
+use crate::session::open::{self, Opened};
+use crate::session::{Attachment, SessionMessage};
+use crate::transport::{ReadHalf, WriteHalf};
+use crate::{admin, build};
+
+/// A client that has said no hello by then is let go.
+pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Serves one accepted connection to its end.
+pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
+    let mut lines = LineSplitter::new();
+    let hello = tokio::time::timeout(HELLO_DEADLINE, first_line(&mut read, &mut lines)).await;
+    let line = match hello {
+        Ok(Some(line)) => line,
+        // A bare connect-and-close is somebody looking whether we listen.
+        Ok(None) => return,
+        Err(_) => return tracing::info!("let a connection go that said no hello"),
+    };
+    let hello = match std::str::from_utf8(&line).map_err(|_| None).and_then(|text| {
+        serde_json::from_str::<Hello>(text).map_err(Some)
+    }) {
+        Ok(hello) => hello,
+        Err(error) => {
+            let reason = error.map_or("it is not UTF-8".to_owned(), |error| error.to_string());
+            let text = format!("Error: atomicd {PROGRAM_VERSION} does not understand this hello: {reason}");
+            return refuse(Outbox::new(write, false), text, 1).await;
+        }
+    };
+    tracing::debug!(mode = ?hello.mode, version = hello.version, "hello");
+    let client = Arc::new(Client::new(Outbox::new(write, hello.records)));
+    if hello.link != LINK_VERSION {
+        let text = format!(
+            "Error: atomic {} speaks link version {}, the running atomicd {PROGRAM_VERSION} speaks {LINK_VERSION}.\n\
+             Hint: `atomic stop` ends the running daemon; the next start uses the installed version.",
+            hello.version, hello.link
+        );
+        return refuse_client(&client, text, 1).await;
+    }
+    let writer = client.clone();
+    let writing = tokio::spawn(async move { writer.outbox.write().await });
+    match hello.mode {
+        Mode::Rpc => rpc(&daemon, &client, read, lines, hello).await,
+        mode => admin::serve(&daemon, &client, mode, &hello).await,
+    }
+    client.outbox.close();
+    let _ = writing.await;
+}
+
+async fn first_line(read: &mut ReadHalf, lines: &mut LineSplitter) -> Option<Bytes> {
+    loop {
+        if let Some(line) = lines.next_line() {
+            return Some(line);
+        }
+        lines.buffer().reserve(4096);
+        if !matches!(read.read(lines.buffer()).await, Ok(1..)) {
+            return None;
+        }
+    }
+}
+
+async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: LineSplitter, hello: Hello) {
+    let argv: Vec<_> = hello.argv.iter().map(|argument| argument.to_os()).collect();
+    let options = match cli::parse(&argv) {
+        Ok(Invocation::Session(options)) => *options,
+        Ok(_) => return refuse_client(client, "Error: these arguments start no session".to_owned(), 1).await,
+        Err(error) => return refuse_client(client, error.text, error.code).await,
+    };
+    let presence = daemon.attached();
+    // A session that ends in the very moment it was found is found anew; each round takes a session's whole end.
+    loop {
+        let Opened { session, notices, joined } = match open::open(daemon, &hello, &options).await {
+            Ok(opened) => opened,
+            Err(text) => return refuse_client(client, text, 1).await,
+        };
+        let info = session.info();
+        let welcome = Reply::Welcome {
+            link: LINK_VERSION,
+            version: PROGRAM_VERSION.to_owned(),
+            build: build::ID.to_owned(),
+            pid: std::process::id(),
+            session_id: info.id.clone(),
+            session_file: info.file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        };
+        // The session sends the greeting itself, just before what a joiner has to know.
+        let greeting = greeting(&welcome, &notices, hello.records);
+        let (attached, is_attached) = oneshot::channel();
+        let environment = if joined { open::joiner_environment(&hello) } else { Vec::new() };
+        let attachment = Attachment { client: client.clone(), greeting, environment, attached };
+        session.send(SessionMessage::Attach(attachment)).await;
+        if is_attached.await.is_err() {
+            session.closed().await;
+            continue;
+        }
+        tracing::info!(session = info.id, client = client.id, "attached");
+        Connection::new(daemon.clone(), client.clone(), read, lines, session).run().await;
+        tracing::info!(client = client.id, "left");
+        break;
+    }
+    drop(presence);
+}
+
+/// The daemon's first lines: the welcome, and notices for stderr.
+fn greeting(welcome: &Reply, notices: &[String], records: bool) -> Bytes {
+    let mut lines = serde_json::to_vec(welcome).expect("a welcome serialises");
+    lines.push(b'\n');
+    if records {
+        for notice in notices {
+            FromDaemon::Notice(notice.clone()).write_line(&mut lines);
+        }
+    }
+    lines.into()
+}
+
+async fn refuse_client(client: &Client, text: String, code: u8) {
+    tracing::info!(text, "refused");
+    send(&client.outbox, text, code).await;
+}
+
+async fn refuse(outbox: Outbox, text: String, code: u8) {
+    send(&outbox, text, code).await;
+}
+
+async fn send(outbox: &Outbox, text: String, code: u8) {
+    let mut line = serde_json::to_vec(&Reply::Refused { text, code }).expect("a refusal serialises");
+    line.push(b'\n');
+    outbox.push(line.into());
+}

@@ -1,0 +1,255 @@
+//! What waits to be sent to one client: a queue counted in bytes, and the socket behind it.
+//!
+//! Whoever has something to say pushes it and, when the socket takes it, has sent it in the same call: no task in
+//! between. What the socket does not take waits here; the writer task sends it when the socket is ready. Link records
+//! about the client's lines are written together with the records they concern.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, IoSlice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use atomic_protocol::json::Raw;
+use atomic_protocol::link::{FromDaemon, KEEP_LINE_BYTES};
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::transport::WriteHalf;
+
+/// Bytes that may wait for one client (shared with other clients' outboxes). When every client of a session is above
+/// this, its run waits.
+pub const OUTBOX_BYTES: usize = 64 << 20;
+
+/// A client above [`OUTBOX_BYTES`] that takes no byte for this long while others read is let go.
+pub const STUCK_READER: Duration = Duration::from_secs(5);
+
+/// How long a connection that ends may take to hand over what waits.
+pub const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Slices handed to one write call; the kernel takes at most 1024.
+const SLICES: usize = 64;
+
+/// The queue and the socket.
+#[derive(Debug)]
+pub struct Outbox {
+    state: Mutex<State>,
+    socket: WriteHalf,
+    /// Link records are wanted.
+    records: bool,
+    /// The socket took less than there was: the writer has work.
+    blocked: Notify,
+    /// Something was taken by the socket, or the outbox closed.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Bytes>,
+    /// Bytes of `queue`, less those of the first slice that are sent.
+    bytes: usize,
+    /// Bytes of the first slice that are sent.
+    sent: usize,
+    /// The writer task is waiting for the socket.
+    waiting: bool,
+    /// Nothing can be sent any more.
+    closed: bool,
+    admitted: u64,
+    told_admitted: u64,
+    answered: Vec<u64>,
+    ids: BTreeMap<u64, Raw>,
+    /// Bytes the socket has taken since the beginning.
+    total: u64,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    pub fn new(socket: WriteHalf, records: bool) -> Outbox {
+        Outbox { state: Mutex::default(), socket, records, blocked: Notify::new(), moved: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a record (complete lines).
+    pub fn push(&self, record: Bytes) {
+        let mut state = self.state();
+        if !state.closed {
+            state.bytes += record.len();
+            state.queue.push_back(record);
+            self.send(&mut state);
+        }
+    }
+
+    /// Sends the record that answers line `line`, or only notes that the line needs none.
+    pub fn answer(&self, line: u64, record: Option<Bytes>) {
+        let mut state = self.state();
+        if state.closed {
+            return;
+        }
+        if self.records {
+            state.answered.push(line);
+            state.ids.remove(&line);
+        }
+        if let Some(record) = record {
+            state.bytes += record.len();
+            state.queue.push_back(record);
+        }
+        self.send(&mut state);
+    }
+
+    /// Notes that every line up to `line` is admitted. Told with the next record, or at once when `now`: before a line
+    /// with an effect is acted on, so that after a crash nobody takes it for one that was not.
+    pub fn admit(&self, line: u64, bytes: usize, id: Option<&Raw>, now: bool) {
+        if !self.records {
+            return;
+        }
+        let mut state = self.state();
+        state.admitted = line;
+        if bytes > KEEP_LINE_BYTES
+            && let Some(id) = id
+        {
+            state.ids.insert(line, id.clone());
+        }
+        if now && !state.closed {
+            self.send(&mut state);
+        }
+    }
+
+    /// Sends a link record, if the client wants them.
+    pub fn link(&self, record: &FromDaemon) {
+        if self.records {
+            let mut line = Vec::new();
+            record.write_line(&mut line);
+            self.push(line.into());
+        }
+    }
+
+    /// More waits than should.
+    pub fn is_full(&self) -> bool {
+        let state = self.state();
+        !state.closed && state.bytes >= OUTBOX_BYTES
+    }
+
+    /// The client cannot be reached any more.
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Bytes the client has taken since the beginning.
+    pub fn taken(&self) -> u64 {
+        self.state().total
+    }
+
+    /// Drops what waits and takes nothing more.
+    pub fn close(&self) {
+        let mut state = self.state();
+        self.close_locked(&mut state);
+    }
+
+    fn close_locked(&self, state: &mut State) {
+        state.closed = true;
+        state.queue.clear();
+        state.bytes = 0;
+        self.blocked.notify_one();
+        self.moved.notify_waiters();
+    }
+
+    /// Waits until the socket takes something or the outbox closes.
+    pub async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Waits until nothing waits, at most [`DRAIN_DEADLINE`].
+    pub async fn drained(&self) {
+        let drained = async {
+            loop {
+                let moved = self.moved.notified();
+                if self.state().bytes == 0 {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN_DEADLINE, drained).await;
+    }
+
+    /// Gives the socket what it takes now.
+    fn send(&self, state: &mut State) {
+        if self.records && (!state.answered.is_empty() || state.admitted > state.told_admitted) {
+            let admitted = (state.admitted > state.told_admitted).then_some(state.admitted);
+            state.told_admitted = state.admitted;
+            let answered = std::mem::take(&mut state.answered);
+            let mut line = Vec::new();
+            let ids = std::mem::take(&mut state.ids);
+            FromDaemon::Progress { admitted, answered, ids }.write_line(&mut line);
+            state.bytes += line.len();
+            state.queue.push_back(line.into());
+        }
+        if !state.waiting && !self.flush(state) {
+            state.waiting = true;
+            self.blocked.notify_one();
+        }
+    }
+
+    /// Writes until nothing waits (true) or the socket is full (false). Closes on an error.
+    fn flush(&self, state: &mut State) -> bool {
+        while !state.queue.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(&state.queue) {
+                *slice = IoSlice::new(if count == 0 { &bytes[state.sent..] } else { bytes });
+                count += 1;
+            }
+            match self.socket.try_write_vectored(&slices[..count]) {
+                Ok(0) => {
+                    self.close_locked(state);
+                    return true;
+                }
+                Ok(mut taken) => {
+                    state.total += taken as u64;
+                    state.bytes -= taken;
+                    while let Some(first) = state.queue.front() {
+                        let left = first.len() - state.sent;
+                        if taken < left {
+                            state.sent += taken;
+                            break;
+                        }
+                        taken -= left;
+                        state.sent = 0;
+                        state.queue.pop_front();
+                    }
+                    self.moved.notify_waiters();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.close_locked(state);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends what the socket did not take at once. Runs until the outbox closes.
+    pub async fn write(&self) {
+        loop {
+            self.blocked.notified().await;
+            loop {
+                if self.state().closed {
+                    return;
+                }
+                if self.socket.writable().await.is_err() {
+                    self.close();
+                    return;
+                }
+                let mut state = self.state();
+                if self.flush(&mut state) {
+                    state.waiting = false;
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The task that owns one session.
+//!
+//! One loop: select what came, let the agent decide, perform its effects. Nothing else touches this state, so there is
+//! nothing to lock. When the task panics, what it owned is dropped: tickets answer with an error, models and tools are
+//! cancelled, the file is closed; other sessions do not notice.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atomic_agent::{Agent, AgentCommand, Input, RequestId, ToolRunId};
+use atomic_protocol::command::Command;
+use atomic_protocol::json::Raw;
+use atomic_protocol::model::ModelFailure;
+use atomic_providers::Registry;
+use atomic_session_store::Store;
+use atomic_tools::ToolEnvironment;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::work::{BashDone, ModelWork, ToolWork};
+use super::{Attachment, INBOX, Leaving, SessionHandle, SessionInfo, SessionMessage, Status};
+use crate::clock;
+use crate::connection::Client;
+use crate::daemon::Daemon;
+use crate::settings::{self, Durability, Settings};
+use crate::ticket::Ticket;
+
+/// Updates and results of tools that wait for the session's task. Tools wait when there are more.
+const TOOL_INBOX: usize = 64;
+
+/// Everything a session's task owns.
+pub(super) struct Actor {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) info: Arc<SessionInfo>,
+    pub(super) agent: Agent,
+    pub(super) store: Store,
+    pub(super) registry: Registry,
+    pub(super) settings: Settings,
+    pub(super) environment: ToolEnvironment,
+    pub(super) clients: Vec<Arc<Client>>,
+
+    inbox: mpsc::Receiver<SessionMessage>,
+    /// For child tasks that report back.
+    pub(super) own: mpsc::Sender<SessionMessage>,
+    status: watch::Sender<Status>,
+
+    pub(super) tickets: HashMap<RequestId, Ticket>,
+    last_request: u64,
+    pub(super) model: Option<ModelWork>,
+    pub(super) tools: HashMap<ToolRunId, DropGuard>,
+    pub(super) tool_sender: mpsc::Sender<ToolWork>,
+    tool_receiver: mpsc::Receiver<ToolWork>,
+    pub(super) bash: usize,
+    /// Records for all clients, not sent yet.
+    pub(super) pending: Vec<u8>,
+    /// Clients that wait for the run to settle before they leave.
+    leaving: Vec<(u64, oneshot::Sender<()>)>,
+    ending: bool,
+    attached_once: bool,
+    unload_at: Option<Instant>,
+}
+
+/// What an actor starts from.
+pub(crate) struct Prepared {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) info: SessionInfo,
+    pub(super) agent: Agent,
+    pub(super) store: Store,
+    pub(super) registry: Registry,
+    pub(super) settings: Settings,
+    pub(super) environment: ToolEnvironment,
+    /// Record the model and the thinking level in the file.
+    pub(super) record: (bool, bool),
+    /// `--name`.
+    pub(super) name: Option<String>,
+}
+
+impl Prepared {
+    /// The session's file.
+    pub(crate) fn file(&self) -> Option<&std::path::Path> {
+        self.info.file.as_deref()
+    }
+}
+
+/// Starts the task. `over` is called when the session has ended, however it did.
+pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send + 'static) -> SessionHandle {
+    let (own, inbox) = mpsc::channel(INBOX);
+    let (status, status_receiver) = watch::channel(Status::default());
+    let (tool_sender, tool_receiver) = mpsc::channel(TOOL_INBOX);
+    let info = Arc::new(prepared.info);
+    let token = CancellationToken::new();
+    let handle =
+        SessionHandle { inbox: own.clone(), info: info.clone(), status: status_receiver, over: token.clone() };
+    let unload_at = prepared.settings.daemon.unload_after.map(|after| Instant::now() + after);
+    let actor = Actor {
+        daemon: prepared.daemon,
+        info,
+        agent: prepared.agent,
+        store: prepared.store,
+        registry: prepared.registry,
+        settings: prepared.settings,
+        environment: prepared.environment,
+        clients: Vec::new(),
+        inbox,
+        own,
+        status,
+        tickets: HashMap::new(),
+        last_request: 0,
+        model: None,
+        tools: HashMap::new(),
+        tool_sender,
+        tool_receiver,
+        bash: 0,
+        pending: Vec::new(),
+        leaving: Vec::new(),
+        ending: false,
+        attached_once: false,
+        unload_at,
+    };
+    let (record, name) = (prepared.record, prepared.name);
+    let watched = handle.clone();
+    let task = tokio::spawn(async move { actor.run(record, name).await });
+    tokio::spawn(async move {
+        if let Err(error) = task.await {
+            tracing::error!(session = watched.info.id, %error, "session failed");
+        }
+        over(&watched);
+        token.cancel();
+    });
+    handle
+}
+
+impl Actor {
+    async fn run(mut self, record: (bool, bool), name: Option<String>) {
+        let effects = self.agent.begin(record.0, record.1, clock::now());
+        self.perform(effects);
+        if let Some(name) = name {
+            let request = self.next_request();
+            self.feed(Input::Command { request, command: AgentCommand::SetName(name) });
+        }
+        tracing::info!(session = self.info.id, cwd = %self.info.cwd.display(), "session loaded");
+        loop {
+            self.after_each();
+            if self.is_over() {
+                break;
+            }
+            let blocked = self.all_full();
+            let unload = self.unload_at;
+            tokio::select! {
+                biased;
+                message = self.inbox.recv() => {
+                    let Some(message) = message else { break };
+                    self.message(message).await;
+                }
+                Some(work) = self.tool_receiver.recv(), if !blocked => self.tool(work),
+                events = ModelWork::next(&mut self.model), if !blocked => self.model_answered(events),
+                () = any_moved(&self.clients), if blocked => {}
+                () = sleep_until(unload), if unload.is_some() => {
+                    tracing::info!(session = self.info.id, "session unloaded");
+                    break;
+                }
+            }
+        }
+        self.inbox.close();
+    }
+
+    /// Every attached client has more waiting than it should: the run waits for them.
+    fn all_full(&self) -> bool {
+        !self.clients.is_empty() && self.clients.iter().all(|client| client.outbox.is_full())
+    }
+
+    fn model_answered(&mut self, events: Option<Vec<atomic_protocol::model::ModelEvent>>) {
+        use atomic_protocol::model::ModelEvent::{Done, Failed};
+        let Some(work) = &self.model else { return };
+        let call = work.call;
+        let events = events.unwrap_or_else(|| {
+            // The task ended without a last word: it panicked, and the log says how.
+            vec![Failed(ModelFailure::new("The model adapter failed; see the log of atomicd"))]
+        });
+        if events.iter().any(|event| matches!(event, Done { .. } | Failed(_))) {
+            self.model = None;
+        }
+        self.feed(Input::Model { call, events });
+    }
+
+    fn tool(&mut self, work: ToolWork) {
+        match work {
+            ToolWork::Update(run, output) => self.feed(Input::ToolUpdate { run, output }),
+            ToolWork::Done(run, output) => {
+                self.tools.remove(&run);
+                self.feed(Input::ToolDone { run, output });
+            }
+        }
+    }
+
+    async fn message(&mut self, message: SessionMessage) {
+        match message {
+            SessionMessage::Command { ticket, command } => self.command(ticket, command).await,
+            SessionMessage::Bash { ticket, command, exclude_from_context, cancel } => {
+                self.bash += 1;
+                self.start_bash(ticket, command, exclude_from_context, cancel);
+            }
+            SessionMessage::BashDone(BashDone { ticket, message, data }) => {
+                self.bash -= 1;
+                // The result is in the file (or waits for the next point between turns) before it is answered.
+                self.feed(Input::BashFinished { message });
+                ticket.client().end_bash(ticket.line());
+                ticket.succeed(Some(&data));
+            }
+            SessionMessage::Attach(attachment) => self.attach(attachment),
+            SessionMessage::Leave { client, leaving, left } => self.leave(client, leaving, left),
+            SessionMessage::Detach { client, leaving } => {
+                let (left, _) = oneshot::channel();
+                self.leave(client, leaving, left);
+            }
+            SessionMessage::Shutdown => {
+                self.ending = true;
+                self.abort();
+            }
+        }
+    }
+
+    fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+
+    fn ask(&mut self, ticket: Ticket, command: AgentCommand) {
+        let request = self.next_request();
+        self.tickets.insert(request, ticket);
+        self.feed(Input::Command { request, command });
+    }
+
+    fn abort(&mut self) {
+        let request = self.next_request();
+        self.feed(Input::Command { request, command: AgentCommand::Abort });
+    }
+
+    async fn command(&mut self, ticket: Ticket, command: Command) {
+        match command {
+            Command::Prompt { message, images, streaming_behavior } => {
+                if self.agent.is_idle()
+                    && let Some(refusal) = self.cannot_start().await
+                {
+                    return ticket.fail(&refusal);
+                }
+                self.agent.set_date(clock::local_date());
+                let command = AgentCommand::Prompt { text: message, images, behavior: streaming_behavior };
+                self.ask(ticket, command);
+            }
+            Command::Steer { message, images } => self.ask(ticket, AgentCommand::Steer { text: message, images }),
+            Command::FollowUp { message, images } => {
+                self.ask(ticket, AgentCommand::FollowUp { text: message, images });
+            }
+            Command::Abort => self.ask(ticket, AgentCommand::Abort),
+            Command::ClearQueue => self.ask(ticket, AgentCommand::ClearQueue),
+            Command::SetModel { provider, model_id, persist } => {
+                self.set_model(ticket, provider, model_id, persist).await;
+            }
+            Command::SetThinkingLevel { level, persist } => {
+                let effective = self.agent.model().map_or(level, |model| model.clamp_thinking(level));
+                if persist {
+                    let value = Value::from(effective.as_str());
+                    if let Err(error) = self.save(vec![("defaultThinkingLevel", value)]).await {
+                        return ticket.fail(&error);
+                    }
+                }
+                self.ask(ticket, AgentCommand::SetThinking(level));
+            }
+            Command::SetSteeringMode { mode } => {
+                if let Err(error) = self.save(vec![("steeringMode", Value::from(mode.as_str()))]).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetSteeringMode(mode));
+            }
+            Command::SetFollowUpMode { mode } => {
+                if let Err(error) = self.save(vec![("followUpMode", Value::from(mode.as_str()))]).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetFollowUpMode(mode));
+            }
+            Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
+            Command::GetAvailableModels => {
+                let models = self.available().await;
+                let models: Vec<&Raw> = models.iter().map(|model| &model.raw).collect();
+                let mut data = br#"{"models":["#.to_vec();
+                for (index, model) in models.into_iter().enumerate() {
+                    if index > 0 {
+                        data.push(b',');
+                    }
+                    data.extend_from_slice(model.bytes());
+                }
+                data.extend_from_slice(b"]}");
+                ticket.succeed(Some(&data));
+            }
+            read => self.read(ticket, &read),
+        }
+    }
+
+    async fn set_model(&mut self, ticket: Ticket, provider: String, model_id: String, persist: bool) {
+        let models = self.available().await;
+        let found = models.into_iter().find(|model| model.provider == provider && model.id == model_id);
+        let Some(model) = found else {
+            return ticket.fail(&format!("Model not found: {provider}/{model_id}"));
+        };
+        if persist {
+            let level = model.clamp_thinking(self.agent.thinking());
+            let changes = vec![
+                ("defaultProvider", Value::from(provider)),
+                ("defaultModel", Value::from(model_id)),
+                ("defaultThinkingLevel", Value::from(level.as_str())),
+            ];
+            if let Err(error) = self.save(changes).await {
+                return ticket.fail(&error);
+            }
+        }
+        self.ask(ticket, AgentCommand::SetModel(model));
+    }
+
+    /// The models that can be used now. Reads files, so on a blocking thread.
+    fn available(&self) -> impl Future<Output = Vec<Arc<atomic_protocol::model::Model>>> + use<> {
+        let registry = self.registry.clone();
+        async move { tokio::task::spawn_blocking(move || registry.available()).await.unwrap_or_default() }
+    }
+
+    /// Why a run cannot start now, apart from what the agent knows itself.
+    fn cannot_start(&self) -> impl Future<Output = Option<String>> + use<> {
+        let registry = self.registry.clone();
+        let model = self.agent.model().cloned();
+        async move {
+            let model = model?;
+            let probe = (registry.clone(), model.clone());
+            if tokio::task::spawn_blocking(move || probe.0.has_auth(&probe.1)).await.unwrap_or(false) {
+                return None;
+            }
+            // Without a key this fails at once and says why; should one have appeared meanwhile, the run may start.
+            registry.credential(&model).await.err().map(|error| error.to_string())
+        }
+    }
+
+    /// Saves to the global settings file, before the change is announced.
+    fn save(&self, changes: Vec<(&'static str, Value)>) -> impl Future<Output = Result<(), String>> + use<> {
+        let agent_dir = self.daemon.agent_dir.clone();
+        async move {
+            let saved = tokio::task::spawn_blocking(move || settings::update(&agent_dir, &changes)).await;
+            match saved {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(error) => Err(format!("Saving the settings failed: {error}")),
+            }
+        }
+    }
+
+    fn attach(&mut self, attachment: Attachment) {
+        let Attachment { client, greeting, environment, attached } = attachment;
+        if !environment.is_empty() {
+            let env = Arc::make_mut(&mut self.environment.env);
+            for (name, value) in environment {
+                env.set(name, value);
+            }
+        }
+        client.outbox.push(greeting);
+        let mut records = Vec::new();
+        for event in self.agent.joining() {
+            event.write_line(&mut records);
+        }
+        if !records.is_empty() {
+            client.outbox.push(records.into());
+        }
+        self.clients.push(client);
+        self.attached_once = true;
+        let _ = attached.send(());
+    }
+
+    fn leave(&mut self, client: u64, leaving: Leaving, left: oneshot::Sender<()>) {
+        let alone = self.clients.iter().all(|other| other.id == client);
+        let in_memory = self.info.file.is_none();
+        let ends_run = alone && !self.agent.is_idle() && (leaving == Leaving::Replaced || in_memory);
+        if ends_run {
+            // The asker sees how the run ends before it is let go.
+            self.leaving.push((client, left));
+            if leaving == Leaving::Gone {
+                self.clients.retain(|other| other.id != client);
+            }
+            return self.abort_for_leaver();
+        }
+        if leaving == Leaving::Replaced && self.agent.is_running() {
+            // The run goes on for the others; for the asker it ends here.
+            if let Some(asker) = self.clients.iter().find(|other| other.id == client) {
+                let mut records = Vec::new();
+                for event in self.agent.leaving() {
+                    event.write_line(&mut records);
+                }
+                asker.outbox.push(records.into());
+            }
+        }
+        self.clients.retain(|other| other.id != client);
+        let _ = left.send(());
+    }
+
+    /// The only client leaves: what waits in the queues is for nobody any more.
+    fn abort_for_leaver(&mut self) {
+        let request = self.next_request();
+        self.feed(Input::Command { request, command: AgentCommand::ClearQueue });
+        self.abort();
+    }
+
+    /// After each thing that happened: tell watchers, let leavers go, think about unloading.
+    fn after_each(&mut self) {
+        if self.agent.is_idle() {
+            for (client, left) in self.leaving.drain(..) {
+                self.clients.retain(|other| other.id != client);
+                let _ = left.send(());
+            }
+        }
+        let running = !self.agent.is_idle() || self.bash > 0;
+        let clients = self.clients.len() as u32;
+        let name = self.store.name();
+        self.status.send_if_modified(|status| {
+            if status.running == running && status.clients == clients && status.name.as_deref() == name {
+                return false;
+            }
+            *status = Status { name: name.map(str::to_owned), clients, running };
+            true
+        });
+        self.unload_at = if running || clients > 0 {
+            None
+        } else {
+            self.unload_at.or_else(|| self.settings.daemon.unload_after.map(|after| Instant::now() + after))
+        };
+    }
+
+    /// Nothing is left to do here, for good.
+    fn is_over(&self) -> bool {
+        let idle = self.agent.is_idle() && self.bash == 0;
+        let abandoned = self.clients.is_empty() && self.info.file.is_none() && self.attached_once;
+        idle && (self.ending || abandoned)
+    }
+
+    /// After a turn the file is forced to the disk, beside everything else (setting `daemon.durability`).
+    pub(super) fn sync_after(&mut self, turn_ended: bool) {
+        let wanted = match self.settings.daemon.durability {
+            Durability::Turn => turn_ended,
+            Durability::Entry => true,
+            Durability::None => false,
+        };
+        if !wanted {
+            return;
+        }
+        match self.store.sync() {
+            Ok(Some(handle)) => {
+                let session = self.info.id.clone();
+                tokio::task::spawn_blocking(move || {
+                    if let Err(error) = handle.sync() {
+                        tracing::warn!(session, %error, "the session file was not forced to the disk");
+                    }
+                });
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(session = self.info.id, %error, "the session file cannot be synced"),
+        }
+    }
+}
+
+/// Waits until one of the clients takes something.
+async fn any_moved(clients: &[Arc<Client>]) {
+    let moved: Vec<_> = clients.iter().map(|client| Box::pin(client.outbox.moved())).collect();
+    if !moved.is_empty() {
+        futures_util::future::select_all(moved).await;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => tokio::time::sleep(Duration::MAX).await,
+    }
+}

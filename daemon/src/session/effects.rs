@@ -1,0 +1,90 @@
+//! Performs what the agent decides, strictly in order.
+//!
+//! An entry is in the file (write(2)) before anything after it is announced. Events are written once into one buffer and
+//! the same bytes go to every client; the buffer leaves before an answer does, so that the order of records is the order
+//! of effects for everyone.
+
+use atomic_agent::{Effect, HookAnswer, Input};
+use atomic_protocol::event::Event;
+use bytes::Bytes;
+
+use super::actor::Actor;
+use super::work;
+use crate::clock;
+
+impl Actor {
+    /// Feeds one input and everything that follows from it at once.
+    pub(super) fn feed(&mut self, input: Input) {
+        let mut inputs = std::collections::VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let effects = self.agent.handle(input, clock::now());
+            inputs.extend(self.perform(effects));
+        }
+        self.flush();
+    }
+
+    /// Performs one batch; gives the inputs it leads to at once.
+    pub(super) fn perform(&mut self, effects: Vec<Effect>) -> Vec<Input> {
+        let mut follow = Vec::new();
+        let mut effects = effects.into_iter();
+        let mut appended = false;
+        let mut turn_ended = false;
+        while let Some(effect) = effects.next() {
+            match effect {
+                Effect::Append(entry) => {
+                    if let Err(error) = self.store.append(&entry) {
+                        tracing::error!(session = self.info.id, %error, "append failed");
+                        let error = error.to_string();
+                        let mut dropped = vec![Effect::Append(entry)];
+                        dropped.extend(effects);
+                        follow.push(Input::AppendFailed { error, dropped });
+                        return follow;
+                    }
+                    appended = true;
+                }
+                Effect::Emit(event) => {
+                    turn_ended |= matches!(event, Event::TurnEnd { .. });
+                    event.write_line(&mut self.pending);
+                }
+                Effect::Answer { request, result } => {
+                    self.flush();
+                    if let Some(ticket) = self.tickets.remove(&request) {
+                        ticket.answer(result);
+                    }
+                }
+                Effect::CallModel(call) => self.model = Some(self.call_model(call)),
+                Effect::CancelModel(call) => {
+                    // Dropping the work cancels its task.
+                    if self.model.as_ref().is_some_and(|work| work.call == call) {
+                        self.model = None;
+                    }
+                }
+                Effect::RunTool { run, call } => {
+                    let cancel = work::run_tool(self, run, call);
+                    self.tools.insert(run, cancel);
+                }
+                Effect::CancelTool(run) => {
+                    // Dropping the guard cancels the tool; its result is still awaited.
+                    self.tools.remove(&run);
+                }
+                // No extensions in this version: every hook goes on unchanged.
+                Effect::Ask { hook, .. } => follow.push(Input::HookAnswer { hook, answer: HookAnswer::Go }),
+            }
+        }
+        if appended || turn_ended {
+            self.sync_after(turn_ended);
+        }
+        follow
+    }
+
+    /// Sends the records written so far to every client.
+    pub(super) fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let records = Bytes::from(std::mem::take(&mut self.pending));
+        for client in &self.clients {
+            client.outbox.push(records.clone());
+        }
+    }
+}

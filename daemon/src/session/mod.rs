@@ -1,0 +1,183 @@
+//! Sessions: one task owns one session, everybody else holds a handle.
+//!
+//! * [`open`] finds or makes a session for a caller; * `actor` is the task; `effects` performs what the agent decides;
+//!   `reads` answers what changes nothing; `work` runs models, tools and shell commands as child tasks.
+
+pub(crate) mod actor;
+mod effects;
+
+pub mod open;
+mod reads;
+pub(crate) mod work;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use atomic_protocol::cli::SessionOptions;
+use atomic_protocol::command::Command;
+use atomic_protocol::link::SessionReport;
+use atomic_tools::SessionEnv;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::Client;
+use crate::ticket::Ticket;
+
+/// Messages that wait for a session's task. Connections wait when there are more, each for itself.
+const INBOX: usize = 64;
+
+/// What a caller brought along: a fresh session for it is made from the same.
+#[derive(Debug)]
+pub struct Opening {
+    /// Where the session works.
+    pub cwd: PathBuf,
+    /// The caller's environment.
+    pub env: Arc<SessionEnv>,
+    /// The caller's options.
+    pub options: SessionOptions,
+}
+
+/// What is known of a session without asking its task.
+#[derive(Debug)]
+pub struct SessionInfo {
+    /// Session id.
+    pub id: String,
+    /// Its file, which may not exist yet; none for `--no-session`.
+    pub file: Option<PathBuf>,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// What a fresh session for its clients is made from.
+    pub opening: Arc<Opening>,
+}
+
+/// How a session is just now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Its name.
+    pub name: Option<String>,
+    /// Attached clients.
+    pub clients: u32,
+    /// A run is active or a shell command runs.
+    pub running: bool,
+}
+
+/// A session, for those who do not own it.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    inbox: mpsc::Sender<SessionMessage>,
+    info: Arc<SessionInfo>,
+    status: watch::Receiver<Status>,
+    /// Cancelled when the session is over: its file is closed, its place free.
+    over: CancellationToken,
+}
+
+impl SessionHandle {
+    /// Sends a message. To a session that is over it is dropped, which answers the ticket in it.
+    pub async fn send(&self, message: SessionMessage) {
+        let _ = self.inbox.send(message).await;
+    }
+
+    /// What does not change.
+    pub fn info(&self) -> &SessionInfo {
+        &self.info
+    }
+
+    /// Waits until the session is over.
+    pub async fn closed(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// The session is over.
+    pub fn is_closed(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// How it is just now.
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// For `atomic status`.
+    pub fn report(&self) -> SessionReport {
+        let status = self.status();
+        SessionReport {
+            id: self.info.id.clone(),
+            name: status.name,
+            file: self.info.file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            cwd: self.info.cwd.to_string_lossy().into_owned(),
+            clients: status.clients,
+            running: status.running,
+        }
+    }
+}
+
+/// What a session can be told.
+#[derive(Debug)]
+pub enum SessionMessage {
+    /// A client asks something.
+    Command {
+        /// Its right to an answer.
+        ticket: Ticket,
+        /// What it asks.
+        command: Command,
+    },
+    /// A client runs a shell command.
+    Bash {
+        /// Its right to an answer.
+        ticket: Ticket,
+        /// The command line.
+        command: String,
+        /// Keep the result from the model.
+        exclude_from_context: bool,
+        /// Ends the command.
+        cancel: CancellationToken,
+    },
+    /// A shell command has ended.
+    BashDone(work::BashDone),
+    /// A client wants to hear and ask.
+    Attach(Attachment),
+    /// A client wants to leave in good order; `left` is told when the session has let it go.
+    Leave {
+        /// Who.
+        client: u64,
+        /// How.
+        leaving: Leaving,
+        /// Told when it has left.
+        left: oneshot::Sender<()>,
+    },
+    /// A client is gone.
+    Detach {
+        /// Who.
+        client: u64,
+        /// How.
+        leaving: Leaving,
+    },
+    /// The daemon leaves: abort, settle, end.
+    Shutdown,
+}
+
+/// A client that joins.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Who.
+    pub client: Arc<Client>,
+    /// Sent to it first.
+    pub greeting: Bytes,
+    /// Variables of its environment that replace the session's.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Told when it is attached.
+    pub attached: oneshot::Sender<()>,
+}
+
+/// How a client leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// It has no more to ask and still listens.
+    Eof,
+    /// It does not listen any more.
+    Gone,
+    /// It goes on in another session.
+    Replaced,
+}

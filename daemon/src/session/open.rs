@@ -1,0 +1,475 @@
+//! Finds or makes the session a caller asks for.
+//!
+//! A stored session is opened by one task at a time, however many callers want it: the registry holds a cell per file,
+//! the first caller fills it, the others join what it made.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use atomic_agent::prompt::PromptParts;
+use atomic_agent::{Agent, Config, IdSource};
+use atomic_protocol::cli::SessionOptions;
+use atomic_protocol::entry::{EntryId, Header};
+use atomic_protocol::link::Hello;
+use atomic_protocol::model::{Model, ThinkingLevel};
+use atomic_protocol::tool::ToolSpec;
+use atomic_providers::{Env, Registry, Setup};
+use atomic_session_store::{self as store, Store};
+use atomic_tools::{DEFAULT_TOOLS, SessionEnv, ToolEnvironment, builtin_specs};
+
+use super::actor::Prepared;
+use super::{Opening, SessionHandle, SessionInfo};
+use crate::daemon::Daemon;
+use crate::settings::Settings;
+use crate::{clock, context_files};
+
+/// A session for a caller.
+pub struct Opened {
+    /// The session.
+    pub session: SessionHandle,
+    /// Lines for the caller's stderr.
+    pub notices: Vec<String>,
+    /// It was live already.
+    pub joined: bool,
+}
+
+/// Variables of a joiner that replace the session's, if it has them: they name sockets and displays that live no longer
+/// than a login.
+const JOINER_VARIABLES: [&str; 6] =
+    ["SSH_AUTH_SOCK", "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS"];
+
+/// The variables of a joiner that replace the session's.
+pub fn joiner_environment(hello: &Hello) -> Vec<(OsString, OsString)> {
+    let wanted = hello.env.iter().filter(|(name, _)| name.as_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
+    wanted.map(|(name, value)| (name.to_os(), value.to_os())).collect()
+}
+
+/// Which session a caller asks for.
+#[derive(Debug)]
+enum Choice {
+    /// A fresh one, with a file in this directory or in memory only.
+    Fresh { dir: Option<PathBuf>, id: Option<String> },
+    /// The one in this file, which need not exist.
+    File(PathBuf),
+}
+
+/// Opens the session that `hello` and `options` ask for.
+///
+/// # Errors
+/// Complete lines for the caller's stderr.
+pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions) -> Result<Opened, String> {
+    let cwd = PathBuf::from(hello.cwd.to_os());
+    let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
+    let opening = Arc::new(Opening { cwd, env: Arc::new(env), options: options.clone() });
+    let (asked, reattach) = (opening.clone(), hello.session.clone());
+    let agent_dir = daemon.agent_dir.clone();
+    let choice = blocking(move || choose(&agent_dir, &asked, reattach.as_deref())).await??;
+    match choice {
+        Choice::Fresh { dir, id } => {
+            let work = Work { daemon: daemon.clone(), opening, parent_session: None };
+            let (session, notices) = work.fresh(dir, id).await?;
+            Ok(Opened { session, notices, joined: false })
+        }
+        Choice::File(path) => {
+            let mut made = None;
+            let work = Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None };
+            let cell = daemon.sessions.cell(&path);
+            let session = cell
+                .get_or_try_init(|| async {
+                    let (session, notices) = work.stored(path.clone(), &daemon.sessions, &cell).await?;
+                    made = Some(notices);
+                    Ok::<_, String>(session)
+                })
+                .await?
+                .clone();
+            let joined = made.is_none();
+            let mut notices = made.unwrap_or_default();
+            if joined {
+                notices.extend(not_applied(options, &session.info().id));
+            }
+            if session.info().cwd != opening.cwd {
+                notices.push(format!("Note: this session works in {}", session.info().cwd.display()));
+            }
+            Ok(Opened { session, notices, joined })
+        }
+    }
+}
+
+/// A fresh session like the one `opening` asked for.
+///
+/// # Errors
+/// What went wrong, for a response record.
+pub async fn fresh(
+    daemon: &Arc<Daemon>,
+    opening: Arc<Opening>,
+    parent_session: Option<String>,
+) -> Result<SessionHandle, String> {
+    let (agent_dir, asked) = (daemon.agent_dir.clone(), opening.clone());
+    let dir = blocking(move || (!asked.options.no_session).then(|| session_dir(&agent_dir, &asked))).await?;
+    let work = Work { daemon: daemon.clone(), opening, parent_session };
+    let (session, notices) = work.fresh(dir, None).await?;
+    for notice in notices {
+        tracing::info!(session = session.info().id, notice);
+    }
+    Ok(session)
+}
+
+/// The options that shape a session and were given to one that has its shape already.
+fn not_applied(options: &SessionOptions, id: &str) -> Option<String> {
+    let given = [
+        ("--provider", options.provider.is_some()),
+        ("--model", options.model.is_some()),
+        ("--thinking", options.thinking.is_some()),
+        ("--api-key", options.api_key.is_some()),
+        ("--tools", options.tools.is_some() || options.no_tools || options.no_builtin_tools),
+        ("--exclude-tools", !options.exclude_tools.is_empty()),
+        ("--system-prompt", options.system_prompt.is_some()),
+        ("--append-system-prompt", !options.append_system_prompt.is_empty()),
+        ("--no-context-files", options.no_context_files),
+        ("--name", options.name.is_some()),
+    ];
+    let names: Vec<&str> = given.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "Warning: session {id} is live already; {} not applied (set_model, set_thinking_level and set_session_name \
+             change it)",
+            names.join(", ")
+        )
+    })
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| "Error: opening the session failed; the log says why".to_owned())
+}
+
+fn choose(agent_dir: &Path, opening: &Opening, reattach: Option<&str>) -> Result<Choice, String> {
+    let options = &opening.options;
+    if let Some(file) = reattach {
+        return canonical(Path::new(file)).map(Choice::File);
+    }
+    if !opening.cwd.is_dir() {
+        return Err(format!("Error: working directory does not exist: {}", opening.cwd.display()));
+    }
+    if options.no_session {
+        return Ok(Choice::Fresh { dir: None, id: options.session_id.clone() });
+    }
+    let dir = session_dir(agent_dir, opening);
+    let fresh = |id| Choice::Fresh { dir: Some(dir.clone()), id };
+    let cwd = opening.cwd.to_string_lossy();
+    // Only a directory that is not the directory's own can hold sessions of several.
+    let own = dir == store::default_session_dir(agent_dir, &cwd);
+    let filter = (!own).then_some(&*cwd);
+    if let Some(wish) = &options.session {
+        let text = wish.to_string_lossy();
+        if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
+            return canonical(&opening.cwd.join(expand_home(wish, &opening.env))).map(Choice::File);
+        }
+        return match find_session(agent_dir, &dir, &text)? {
+            Some(path) => canonical(&path).map(Choice::File),
+            None => Err(format!("No session found matching '{text}'")),
+        };
+    }
+    if options.continue_newest {
+        let newest = store::newest(&dir, filter).map_err(|error| format!("Error: {error}"))?;
+        return match newest {
+            Some(found) => canonical(&found.path).map(Choice::File),
+            None => Ok(fresh(None)),
+        };
+    }
+    if let Some(id) = &options.session_id {
+        store::check_session_id(id).map_err(|error| format!("Error: {error}"))?;
+        let found = store::find_by_id(&dir, id).map_err(|error| format!("Error: {error}"))?;
+        return match found.filter(|found| found.header.header.id == *id) {
+            Some(found) => canonical(&found.path).map(Choice::File),
+            None => Ok(fresh(Some(id.clone()))),
+        };
+    }
+    Ok(fresh(None))
+}
+
+/// A session by id or the beginning of one: first among those of this directory, then everywhere.
+fn find_session(agent_dir: &Path, dir: &Path, id: &str) -> Result<Option<PathBuf>, String> {
+    let failed = |error: store::Error| format!("Error: {error}");
+    if let Some(found) = store::find_by_id(dir, id).map_err(failed)? {
+        return Ok(Some(found.path));
+    }
+    for other in store::session_dirs(&agent_dir.join("sessions")).map_err(failed)? {
+        if let Some(found) = store::find_by_id(&other, id).map_err(failed)? {
+            return Ok(Some(found.path));
+        }
+    }
+    Ok(None)
+}
+
+/// `--session-dir`, else the variable, else the setting, else the usual place.
+fn session_dir(agent_dir: &Path, opening: &Opening) -> PathBuf {
+    let (settings, _) = Settings::load(agent_dir, None, None);
+    let variable = ["ATOMIC_CODING_AGENT_SESSION_DIR", "PI_CODING_AGENT_SESSION_DIR"]
+        .iter()
+        .find_map(|name| opening.env.get_set(name).map(OsString::from));
+    let named = opening.options.session_dir.clone().map(PathBuf::into_os_string).or(variable);
+    let named = named.or_else(|| settings.session_dir.map(OsString::from));
+    match named {
+        Some(dir) => opening.cwd.join(expand_home(&dir, &opening.env)),
+        None => store::default_session_dir(agent_dir, &opening.cwd.to_string_lossy()),
+    }
+}
+
+fn expand_home(path: &std::ffi::OsStr, env: &SessionEnv) -> PathBuf {
+    let path = Path::new(path);
+    match (path.strip_prefix("~"), env.home()) {
+        (Ok(below), Some(home)) => home.join(below),
+        _ => path.to_owned(),
+    }
+}
+
+/// One name for a file however it is reached. The file need not exist, its directory may be missing too.
+fn canonical(path: &Path) -> Result<PathBuf, String> {
+    if let Ok(path) = path.canonicalize() {
+        return Ok(path);
+    }
+    let name = path.file_name().ok_or_else(|| format!("Error: not a session file: {}", path.display()))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+    Ok(parent.join(name))
+}
+
+/// Makes one session.
+struct Work {
+    daemon: Arc<Daemon>,
+    opening: Arc<Opening>,
+    parent_session: Option<String>,
+}
+
+impl Work {
+    async fn fresh(self, dir: Option<PathBuf>, id: Option<String>) -> Result<(SessionHandle, Vec<String>), String> {
+        let daemon = self.daemon.clone();
+        let header = Header {
+            id: id.unwrap_or_else(store::new_session_id),
+            timestamp: clock::now(),
+            cwd: self.opening.cwd.to_string_lossy().into_owned(),
+            parent_session: self.parent_session.clone(),
+        };
+        let (prepared, notices) = blocking(move || {
+            let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
+            self.prepare(store, true)
+        })
+        .await??;
+        let session = daemon.sessions.start_fresh(prepared);
+        Ok((session, notices))
+    }
+
+    async fn stored(
+        self,
+        path: PathBuf,
+        sessions: &Arc<crate::sessions::Sessions>,
+        cell: &crate::sessions::Cell,
+    ) -> Result<(SessionHandle, Vec<String>), String> {
+        let header = Header {
+            id: store::new_session_id(),
+            timestamp: clock::now(),
+            cwd: self.opening.cwd.to_string_lossy().into_owned(),
+            parent_session: None,
+        };
+        let shown = path.clone();
+        let (prepared, notices) = blocking(move || {
+            let (store, problems) =
+                Store::open_or_create(&path, || header).map_err(|error| format!("Error: {error}"))?;
+            for problem in &problems {
+                tracing::warn!(file = %path.display(), %problem, "session file");
+            }
+            let is_new = store.entries().is_empty();
+            let (prepared, mut notices) = self.prepare(store, is_new)?;
+            if !problems.is_empty() {
+                notices.push(format!(
+                    "Warning: {} lines of {} could not be read and were left out; the log names them",
+                    problems.len(),
+                    path.display()
+                ));
+            }
+            Ok::<_, String>((prepared, notices))
+        })
+        .await??;
+        tracing::info!(file = %shown.display(), "session opened");
+        Ok((sessions.start_stored(prepared, cell), notices))
+    }
+
+    /// Reads what a session is shaped by. Blocking.
+    fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
+        let Work { daemon, opening, .. } = self;
+        let options = &opening.options;
+        let cwd = PathBuf::from(&store.header().cwd);
+        if !cwd.is_dir() {
+            return Err(format!(
+                "Error: Stored session working directory does not exist: {}\nSession file: {}\nCurrent working \
+                 directory: {}",
+                cwd.display(),
+                store.path().unwrap_or(Path::new("(none)")).display(),
+                opening.cwd.display()
+            ));
+        }
+        // Project-local inputs wait for project trust, which this version cannot be told.
+        let (settings, mut notices) = Settings::load(&daemon.agent_dir, None, None);
+        let provider_env: Env = opening
+            .env
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+            .collect();
+        let context = store::context(&store);
+        let registry = Registry::load(Setup { agent_dir: daemon.agent_dir.clone(), env: provider_env, ..Setup::default() });
+        notices.extend(registry.warnings().iter().cloned());
+        let (registry, model, typed) = choose_model(registry, options, context.model.as_ref(), &settings, &mut notices)?;
+        let thinking = options
+            .thinking
+            .or(typed)
+            .or_else(|| context.thinking.as_deref().and_then(ThinkingLevel::parse))
+            .or(settings.default_thinking_level)
+            .unwrap_or(ThinkingLevel::Medium);
+        let tools = choose_tools(options, &settings, &mut notices);
+        let prompt = prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices);
+        let id = store.header().id.clone();
+        let file = store.path().map(Path::to_owned);
+        let (record_model, record_thinking) = (is_new, context.thinking.is_none());
+        let agent = Agent::new(
+            Config {
+                model,
+                thinking,
+                tools,
+                prompt,
+                context: context.messages,
+                leaf: store.leaf().cloned(),
+                steering_mode: settings.steering_mode,
+                follow_up_mode: settings.follow_up_mode,
+            },
+            Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
+        );
+        let environment = ToolEnvironment {
+            cwd: cwd.clone(),
+            env: opening.env.clone(),
+            session_id: id.clone(),
+            session_file: file.clone(),
+            shell_path: settings.shell_path.clone().map(PathBuf::from),
+            shell_command_prefix: settings.shell_command_prefix.clone(),
+            children: daemon.children.clone(),
+        };
+        let name = options.name.clone();
+        let info = SessionInfo { id, file, cwd, opening };
+        let record = (record_model, record_thinking);
+        let prepared = Prepared { daemon, info, agent, store, registry, settings, environment, record, name };
+        let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
+        Ok((prepared, notices))
+    }
+}
+
+fn warning(text: &str) -> String {
+    if text.starts_with("Warning: ") || text.starts_with("Note: ") { text.to_owned() } else { format!("Warning: {text}") }
+}
+
+/// Ids of new entries: random, eight hex digits, none that the file has.
+struct EntryIds(std::collections::HashSet<EntryId>);
+
+impl IdSource for EntryIds {
+    fn entry(&mut self) -> EntryId {
+        let id = store::new_entry_id(|id| self.0.contains(&EntryId::from(id)));
+        self.0.insert(id.clone());
+        id
+    }
+}
+
+/// Command line, then the session's own, then the settings' default, then the first that can be used.
+fn choose_model(
+    mut registry: Registry,
+    options: &SessionOptions,
+    saved: Option<&(String, String)>,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<(Registry, Option<Arc<Model>>, Option<ThinkingLevel>), String> {
+    let saved_demo = saved.is_some_and(|(provider, _)| provider == atomic_providers::demo::PROVIDER);
+    let named_demo = options.provider.as_deref() == Some(atomic_providers::demo::PROVIDER);
+    if named_demo || saved_demo {
+        registry = registry.with_demo();
+    }
+    if options.provider.is_some() || options.model.is_some() {
+        let resolved = registry
+            .resolve(options.provider.as_deref(), options.model.as_deref())
+            .map_err(|error| format!("Error: {error}"))?;
+        notices.extend(resolved.warnings);
+        if resolved.model.provider == atomic_providers::demo::PROVIDER {
+            registry = registry.with_demo();
+        }
+        if let Some(key) = &options.api_key {
+            registry = registry.with_api_key(&resolved.model.provider, key);
+        }
+        return Ok((registry, Some(resolved.model), resolved.thinking));
+    }
+    if options.api_key.is_some() {
+        return Err("Error: --api-key requires a model to be specified via --model or --provider/--model".to_owned());
+    }
+    if let Some((provider, id)) = saved {
+        match registry.find(provider, id) {
+            Some(model) if registry.has_auth(&model) => return Ok((registry, Some(model), None)),
+            found => {
+                let reason = if found.is_some() { "no auth configured" } else { "model no longer exists" };
+                let other = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
+                let instead = match &other {
+                    Some(model) => format!("Using {}/{}.", model.provider, model.id),
+                    None => "No other model is available.".to_owned(),
+                };
+                notices.push(format!("Could not restore model {provider}/{id} ({reason}). {instead}"));
+                return Ok((registry, other, None));
+            }
+        }
+    }
+    let model = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
+    Ok((registry, model, None))
+}
+
+fn choose_tools(options: &SessionOptions, settings: &Settings, notices: &mut Vec<String>) -> Arc<[ToolSpec]> {
+    let specs = builtin_specs();
+    let wanted: Vec<String> = match (&options.tools, &settings.default_tools) {
+        _ if options.no_tools || options.no_builtin_tools => Vec::new(),
+        (Some(named), _) => named.clone(),
+        (None, Some(named)) => named.clone(),
+        (None, None) => DEFAULT_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    for name in &wanted {
+        if !specs.iter().any(|spec| spec.name == *name) {
+            notices.push(format!("There is no tool \"{name}\""));
+        }
+    }
+    let active = |spec: &&ToolSpec| wanted.contains(&spec.name) && !options.exclude_tools.contains(&spec.name);
+    specs.iter().filter(active).cloned().collect()
+}
+
+fn prompt_parts(
+    agent_dir: &Path,
+    opening: &Opening,
+    cwd: &Path,
+    tools: Arc<[ToolSpec]>,
+    thinking: ThinkingLevel,
+    notices: &mut Vec<String>,
+) -> PromptParts {
+    let options = &opening.options;
+    // A prompt may be given as a text or as the path of a file that holds it.
+    let text_of = |given: &String| {
+        let path = opening.cwd.join(given);
+        if given.len() < 4096 && path.is_file() { std::fs::read_to_string(path).unwrap_or_else(|_| given.clone()) } else { given.clone() }
+    };
+    let (files, warnings) = if options.no_context_files {
+        (Vec::new(), Vec::new())
+    } else {
+        context_files::discover(agent_dir, None, cwd, false)
+    };
+    notices.extend(warnings);
+    PromptParts {
+        custom: options.system_prompt.as_ref().map(text_of),
+        append: options.append_system_prompt.iter().map(text_of).collect(),
+        tools,
+        context_files: files.into_iter().map(|file| (file.path.to_string_lossy().into_owned(), file.content)).collect(),
+        model_name: String::new(),
+        thinking,
+        date: clock::local_date(),
+        cwd: cwd.to_string_lossy().into_owned(),
+    }
+}

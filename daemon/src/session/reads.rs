@@ -1,0 +1,142 @@
+//! Commands that change nothing: they look at the agent and the store.
+
+use atomic_agent::context;
+use atomic_protocol::command::Command;
+use atomic_protocol::json::{ObjectWriter, Raw};
+use atomic_protocol::message::{AssistantMessage, Message, StopReason};
+
+use super::actor::Actor;
+use crate::ticket::Ticket;
+
+/// Answers above this many bytes are put together by a child task, so that the session goes on meanwhile.
+const CHILD_TASK_BYTES: usize = 256 << 10;
+
+impl Actor {
+    pub(super) fn read(&mut self, ticket: Ticket, command: &Command) {
+        match command {
+            Command::GetState => ticket.succeed(Some(&self.state())),
+            Command::GetMessages => {
+                let messages: Vec<Raw> = self.agent.messages().cloned().collect();
+                list(ticket, "messages", messages, Vec::new());
+            }
+            Command::GetLastAssistantText => {
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.value("text", &self.last_assistant_text());
+                object.end();
+                ticket.succeed(Some(&data));
+            }
+            Command::GetSessionStats => ticket.succeed(Some(&self.stats())),
+            Command::GetEntries { since } => self.entries(ticket, since.as_deref()),
+            _ => unreachable!("{} is no read", command.name()),
+        }
+    }
+
+    fn state(&self) -> Vec<u8> {
+        let (steering, follow_up) = self.agent.queue_modes();
+        let mut data = Vec::new();
+        let mut object = ObjectWriter::begin(&mut data);
+        match self.agent.model() {
+            Some(model) => object.raw("model", model.raw.bytes()),
+            None => object.raw("model", b"null"),
+        };
+        object.str("thinkingLevel", self.agent.thinking().as_str());
+        object.bool("isStreaming", self.agent.is_running()).bool("isCompacting", false);
+        object.str("steeringMode", steering.as_str()).str("followUpMode", follow_up.as_str());
+        if let Some(file) = &self.info.file {
+            object.str("sessionFile", &file.to_string_lossy());
+        }
+        object.str("sessionId", &self.info.id);
+        if let Some(name) = self.store.name() {
+            object.str("sessionName", name);
+        }
+        object.bool("autoCompactionEnabled", self.settings.compaction.enabled);
+        object.int("messageCount", self.agent.messages().len() as i64);
+        object.int("pendingMessageCount", self.agent.queued() as i64);
+        object.end();
+        data
+    }
+
+    /// The text of the last answer, trimmed; an aborted answer without content does not count, an empty text is none.
+    fn last_assistant_text(&self) -> Option<String> {
+        let messages: Vec<&Raw> = self.agent.messages().collect();
+        let last = messages.into_iter().rev().find_map(|message| match Message::parse(message) {
+            Ok(Message::Assistant(message)) if !is_empty_abort(&message) => Some(message),
+            _ => None,
+        })?;
+        let text: String = last.content.iter().filter_map(|block| block.as_text()).collect();
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    fn stats(&self) -> Vec<u8> {
+        let mut data = Vec::new();
+        let mut object = ObjectWriter::begin(&mut data);
+        if let Some(file) = &self.info.file {
+            object.str("sessionFile", &file.to_string_lossy());
+        }
+        object.str("sessionId", &self.info.id);
+        self.store.stats().write_fields(&mut object);
+        let window = self.agent.model().map_or(0, |model| model.context_window);
+        if window > 0 {
+            let messages: Vec<Raw> = self.agent.messages().cloned().collect();
+            let tokens = context::context_tokens(&messages).unwrap_or_else(|| context::estimate_tokens(&messages));
+            let out = object.key("contextUsage");
+            let mut usage = ObjectWriter::begin(out);
+            usage.int("tokens", tokens as i64).int("contextWindow", window as i64);
+            let percent = tokens as f64 / window as f64 * 100.0;
+            usage.value("percent", &Percent(percent));
+            usage.end();
+        }
+        object.end();
+        data
+    }
+
+    fn entries(&self, ticket: Ticket, since: Option<&str>) {
+        let entries = self.store.entries();
+        let from = match since {
+            None => 0,
+            Some(id) => match self.store.find(id) {
+                Some(at) => at + 1,
+                None => return ticket.fail(&format!("Entry not found: {id}")),
+            },
+        };
+        let lines: Vec<Raw> = entries[from..].iter().map(|entry| entry.line.clone()).collect();
+        let mut leaf = br#","leafId":"#.to_vec();
+        match self.store.leaf() {
+            Some(id) => atomic_protocol::json::write_string(&mut leaf, id.as_str()),
+            None => leaf.extend_from_slice(b"null"),
+        }
+        list(ticket, "entries", lines, leaf);
+    }
+}
+
+/// A number as JavaScript prints it.
+#[derive(serde::Serialize)]
+struct Percent(#[serde(with = "atomic_protocol::json::number")] f64);
+
+fn is_empty_abort(message: &AssistantMessage) -> bool {
+    message.stop_reason == StopReason::Aborted && message.content.is_empty()
+}
+
+/// Answers with a list of values that are JSON text already; `rest` stands after it in the object.
+fn list(ticket: Ticket, key: &'static str, values: Vec<Raw>, rest: Vec<u8>) {
+    let bytes: usize = values.iter().map(|value| value.bytes().len() + 1).sum();
+    let assemble = move || {
+        let mut data = Vec::with_capacity(bytes + rest.len() + key.len() + 8);
+        let mut object = ObjectWriter::begin(&mut data);
+        object.raws(key, &values);
+        object.end();
+        if !rest.is_empty() {
+            data.pop();
+            data.extend_from_slice(&rest);
+            data.push(b'}');
+        }
+        ticket.succeed(Some(&data));
+    };
+    if bytes > CHILD_TASK_BYTES {
+        tokio::task::spawn_blocking(assemble);
+    } else {
+        assemble();
+    }
+}

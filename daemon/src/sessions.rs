@@ -1,0 +1,73 @@
+//! All live sessions, and the promise that a file has at most one.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dashmap::DashMap;
+use tokio::sync::{Notify, OnceCell};
+
+use crate::session::SessionHandle;
+use crate::session::actor::{self, Prepared};
+
+/// A file's place: empty while somebody opens it. Whoever comes meanwhile waits and joins.
+pub type Cell = Arc<OnceCell<SessionHandle>>;
+
+/// The registry. It holds handles only.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    /// By file; a fresh session's file is reserved here before it exists.
+    files: DashMap<PathBuf, Cell>,
+    /// All of them, those in memory too.
+    live: Mutex<Vec<SessionHandle>>,
+    /// Something changed: a session began, ended, or went idle.
+    pub changed: Notify,
+}
+
+impl Sessions {
+    /// The place of a file. `path` is canonical.
+    pub fn cell(&self, path: &Path) -> Cell {
+        let cell = self.files.entry(path.to_owned()).or_default().clone();
+        // The session of a cell that is over leaves it to the next.
+        if cell.get().is_some_and(SessionHandle::is_closed) {
+            let fresh = Cell::default();
+            self.files.insert(path.to_owned(), fresh.clone());
+            return fresh;
+        }
+        cell
+    }
+
+    /// All live sessions.
+    pub fn all(&self) -> Vec<SessionHandle> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts a session whose file nobody else can have.
+    pub fn start_fresh(self: &Arc<Self>, prepared: Prepared) -> SessionHandle {
+        let cell = Cell::default();
+        if let Some(path) = prepared.file() {
+            self.files.insert(path.to_owned(), cell.clone());
+        }
+        let session = self.start_stored(prepared, &cell);
+        // A fresh cell is empty, so this cannot fail.
+        let _ = cell.set(session.clone());
+        session
+    }
+
+    /// Starts a session for the cell of its file.
+    pub fn start_stored(self: &Arc<Self>, prepared: Prepared, cell: &Cell) -> SessionHandle {
+        let (sessions, cell) = (self.clone(), cell.clone());
+        let session = actor::start(prepared, move |over| sessions.ended(over, &cell));
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
+        self.changed.notify_one();
+        session
+    }
+
+    fn ended(&self, session: &SessionHandle, cell: &Cell) {
+        if let Some(path) = &session.info().file {
+            // Only if the place is still this session's.
+            self.files.remove_if(path, |_, current| Arc::ptr_eq(current, cell));
+        }
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other.info().id != session.info().id);
+        self.changed.notify_one();
+    }
+}

@@ -1,0 +1,12 @@
+//! The daemon's side of the local socket, as the async runtime needs it. What differs between systems lies in `unix.rs`
+//! and `windows.rs`.
+
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(unix)]
+pub use unix::{Listener, ReadHalf, WriteHalf};
+#[cfg(windows)]
+pub use windows::{Listener, ReadHalf, WriteHalf};

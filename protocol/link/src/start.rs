@@ -1,0 +1,167 @@
+//! Start the one daemon when none answers.
+//!
+//! Any number of programs may get here at once. One of them holds the start lock, looks again, starts the daemon and
+//! keeps the lock until the daemon has welcomed it; the others only go on trying to connect.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use atomic_protocol::link::Hello;
+
+use crate::connect::{Attached, HELLO_DEADLINE, line, say};
+use crate::error::LinkError;
+use crate::listen::{DaemonLock, lock_file};
+use crate::place::Place;
+use crate::{os, owner};
+
+/// Limit for the daemon to come up.
+pub const START_DEADLINE: Duration = Duration::from_secs(10);
+
+/// First pause between looks; a daemon is up after about 5 ms.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest pause between looks.
+const LAST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Lines of the daemon's log that a failed start shows.
+const TAIL_LINES: usize = 10;
+
+/// Bytes from the end of the log in which those lines are looked for.
+const TAIL_BYTES: u64 = 4 * 1024;
+
+/// Connects to the daemon of `place`, starting it when nobody listens. `program` is asked only then.
+///
+/// # Errors
+/// When the daemon cannot be found, started or reached in time.
+pub fn connect_or_start(
+    place: &Place,
+    hello: &Hello,
+    program: impl FnOnce() -> Result<PathBuf, LinkError>,
+) -> Result<Attached, LinkError> {
+    let hello = line(hello);
+    match say(place, &hello, HELLO_DEADLINE) {
+        Err(LinkError::NotRunning { .. }) => start(place, &hello, program),
+        other => other,
+    }
+}
+
+fn start(
+    place: &Place,
+    hello: &[u8],
+    program: impl FnOnce() -> Result<PathBuf, LinkError>,
+) -> Result<Attached, LinkError> {
+    owner::prepare(place)?;
+    let deadline = Instant::now() + START_DEADLINE;
+    let mut program = Some(program);
+    let mut lock: Option<File> = None;
+    let mut started: Option<Daemon> = None;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if lock.is_none() {
+            lock = lock_file(&place.start_lock(), Instant::now())?;
+        }
+        match say(place, hello, HELLO_DEADLINE) {
+            // A daemon that dies between accept and answer is looked at below, as one that never listened.
+            Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {}
+            // With the answer the daemon is up; dropping the lock lets the next one in.
+            other => return other,
+        }
+        if let Some(daemon) = &mut started {
+            daemon.check(place)?;
+        } else if lock.is_some()
+            // Whoever holds the daemon's lock is starting or leaving: wait for its socket or for its lock.
+            && !DaemonLock::is_held(place)
+            && let Some(program) = program.take()
+        {
+            started = Some(Daemon::spawn(place, &program()?)?);
+        }
+        if Instant::now() >= deadline {
+            let log = place.stderr_log();
+            let tail = started.map(|daemon| daemon.tail()).unwrap_or_default();
+            return Err(LinkError::StartTimeout { seconds: START_DEADLINE.as_secs(), log, tail });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Where the daemon's program is: beside `executable` (the caller's own, links resolved), else where the variable
+/// `ATOMIC_DAEMON` says. Never on `PATH`: what answers there may be anything.
+///
+/// # Errors
+/// When it is in neither place.
+pub fn daemon_program(executable: &Path, variable: Option<&OsStr>) -> Result<PathBuf, LinkError> {
+    let resolved = executable.canonicalize().unwrap_or_else(|_| executable.to_owned());
+    let beside = resolved.with_file_name(os::DAEMON_PROGRAM);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    match variable.filter(|path| !path.is_empty()) {
+        Some(path) if Path::new(path).is_file() => Ok(PathBuf::from(path)),
+        Some(path) => Err(LinkError::NoDaemonProgram { beside: path.into() }),
+        None => Err(LinkError::NoDaemonProgram { beside }),
+    }
+}
+
+/// A daemon that was just started.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+    /// Where the log ended before; what follows is this daemon's.
+    from: u64,
+}
+
+impl Daemon {
+    fn spawn(place: &Place, program: &Path) -> Result<Daemon, LinkError> {
+        let path = place.stderr_log();
+        let failed = |source| LinkError::Prepare { path: path.clone(), source };
+        let log = os::private_file().create(true).append(true).open(&path).map_err(failed)?;
+        let from = log.metadata().map_err(failed)?.len();
+        let mut command = Command::new(program);
+        command
+            .args(["run", "--agent-dir"])
+            .arg(place.agent_dir())
+            .current_dir(os::daemon_cwd(place.agent_dir()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log);
+        os::detach(&mut command);
+        let child =
+            command.spawn().map_err(|source| LinkError::Spawn { program: program.to_owned(), source })?;
+        Ok(Daemon { child, log: path, from })
+    }
+
+    /// Fails if the daemon has ended. One that ended well found another daemon, which will answer.
+    fn check(&mut self, place: &Place) -> Result<(), LinkError> {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !(status.success() && DaemonLock::is_held(place)) => {
+                Err(LinkError::DiedAtStart {
+                    status: status.to_string(),
+                    log: self.log.clone(),
+                    tail: self.tail(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the daemon wrote last, each line after an LF.
+    fn tail(&self) -> String {
+        let mut text = Vec::new();
+        let read = File::open(&self.log).and_then(|mut log| {
+            let end = log.metadata()?.len();
+            log.seek(SeekFrom::Start(self.from.max(end.saturating_sub(TAIL_BYTES))))?;
+            log.read_to_end(&mut text)
+        });
+        if read.is_err() {
+            return String::new();
+        }
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].iter().flat_map(|line| ["\n  ", line]).collect()
+    }
+}

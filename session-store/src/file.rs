@@ -1,0 +1,279 @@
+//! The file of one session, open and locked: whole lines go in, or nothing.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use crate::{Error, platform};
+
+/// How often a file is opened again because it was replaced between opening and locking. Replacing is what a migration
+/// does, once; more than that is somebody playing.
+const REPLACED_RETRIES: usize = 4;
+
+/// An open session file. The writer's lock is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct SessionFile {
+    path: PathBuf,
+    /// `None` only inside [`SessionFile::replace`].
+    file: Option<File>,
+    /// Where our last line ended.
+    size: u64,
+    /// The last line has no LF: the next append begins with one.
+    open_line: bool,
+    /// A failed write could not be taken back: bytes after `size` are not ours to keep.
+    unfinished: bool,
+    /// The file's name is new in its directory and not yet synced.
+    new_name: Arc<AtomicBool>,
+}
+
+impl SessionFile {
+    /// Creates the file, or takes an empty one. The flag says whether it was created.
+    pub(crate) fn create(path: &Path) -> Result<(SessionFile, bool), Error> {
+        let file = match platform::create_new(path) {
+            // The directory was there when the path was reserved. Nothing is lost yet, so make it again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_parent(path)?;
+                platform::create_new(path)
+            }
+            other => other,
+        };
+        match file {
+            Ok(file) => {
+                let created =
+                    SessionFile::locked(path, file, 0)?.ok_or_else(|| Error::Gone { path: path.into() })?;
+                created.new_name.store(true, Ordering::Relaxed);
+                Ok((created, true))
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let existing = SessionFile::open(path)?;
+                if !existing.is_empty() {
+                    return Err(Error::Exists { path: path.into() });
+                }
+                Ok((existing, false))
+            }
+            Err(source) => Err(Error::Append { path: path.into(), source }),
+        }
+    }
+
+    /// Opens and locks a file that exists.
+    pub(crate) fn open(path: &Path) -> Result<SessionFile, Error> {
+        for _ in 0..REPLACED_RETRIES {
+            let file = open_regular(path, platform::open_for_appending)?;
+            let size = file.metadata().map_err(|source| Error::Open { path: path.into(), source })?.len();
+            if let Some(file) = SessionFile::locked(path, file, size)? {
+                return Ok(file);
+            }
+        }
+        Err(Error::Gone { path: path.into() })
+    }
+
+    /// `None` when the path leads to another file by now: whoever replaced it held the lock on the one we have.
+    fn locked(path: &Path, file: File, size: u64) -> Result<Option<SessionFile>, Error> {
+        let failed = |source| Error::Open { path: path.into(), source };
+        if !platform::lock(&file).map_err(failed)? {
+            return Err(Error::Locked { path: path.into() });
+        }
+        if !platform::is_at(&file, path).map_err(failed)? {
+            return Ok(None);
+        }
+        Ok(Some(SessionFile {
+            path: path.into(),
+            file: Some(file),
+            size,
+            open_line: false,
+            unfinished: false,
+            new_name: Arc::default(),
+        }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("the file is open but inside replace, which fails the whole opening")
+    }
+
+    /// Reads all of it, once. Notes whether its last line is open.
+    pub(crate) fn read(&mut self) -> Result<Bytes, Error> {
+        let bytes = read_all(self.file(), &self.path)?;
+        self.size = bytes.len() as u64;
+        self.open_line = bytes.last().is_some_and(|last| *last != b'\n');
+        Ok(bytes)
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// Appends whole lines in one write. On an error the file is as it was.
+    pub(crate) fn append(&mut self, mut lines: Vec<u8>) -> Result<(), Error> {
+        debug_assert!(lines.last() == Some(&b'\n'), "whole lines");
+        if self.unfinished {
+            self.file().set_len(self.size).map_err(|source| self.failed(source))?;
+            self.unfinished = false;
+        }
+        if !platform::is_at(self.file(), &self.path).map_err(|source| self.failed(source))? {
+            return Err(Error::Gone { path: self.path.clone() });
+        }
+        let end = self.file().metadata().map_err(|source| self.failed(source))?.len();
+        if end < self.size {
+            return Err(Error::Shrunk { path: self.path.clone() });
+        }
+        if end > self.size {
+            // A program that knows nothing of the lock has appended. The tree bears that; a glued line it does not.
+            self.open_line = self.last_byte(end).map_err(|source| self.failed(source))? != b'\n';
+        }
+        if self.open_line {
+            lines.insert(0, b'\n');
+        }
+        match platform::append(self.file(), &lines, end) {
+            Ok(()) => {
+                self.size = end + lines.len() as u64;
+                self.open_line = false;
+                Ok(())
+            }
+            Err(source) => {
+                self.size = end;
+                match self.file().set_len(end) {
+                    Ok(()) => Err(self.failed(source)),
+                    Err(undo) => {
+                        self.unfinished = true;
+                        Err(Error::RollBack { path: self.path.clone(), source, undo })
+                    }
+                }
+            }
+        }
+    }
+
+    fn last_byte(&self, end: u64) -> io::Result<u8> {
+        let mut file = self.file();
+        file.seek(SeekFrom::Start(end - 1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last[0])
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Append { path: self.path.clone(), source }
+    }
+
+    /// Puts other content in the file's place: a temporary file beside it, synced, renamed over it, its name synced.
+    /// Mode bits are kept, and so is the lock (on Windows but for an instant).
+    pub(crate) fn replace(&mut self, content: &[u8]) -> Result<(), Error> {
+        let path = self.path.clone();
+        let failed = |source| Error::Migrate { path: path.clone(), source };
+        // A link to a session stays a link.
+        let target = fs::canonicalize(&self.path).map_err(failed)?;
+        let directory = target.parent().expect("a file has a directory");
+        let permissions = self.file().metadata().map_err(failed)?.permissions();
+        let mut new = tempfile::Builder::new()
+            .prefix(".")
+            .suffix(".tmp")
+            .make_in(directory, platform::create_new)
+            .map_err(failed)?;
+        // Locked before it has the name, so nobody comes between.
+        if !platform::lock(new.as_file()).map_err(failed)? {
+            return Err(Error::Locked { path });
+        }
+        new.as_file_mut().write_all(content).map_err(failed)?;
+        new.as_file().set_permissions(permissions).map_err(failed)?;
+        new.as_file().sync_all().map_err(failed)?;
+        let file = platform::replace(&mut self.file, new, &target).map_err(|source| {
+            if platform::is_in_use(&source) { Error::Locked { path: path.clone() } } else { failed(source) }
+        })?;
+        platform::sync_dir(directory).map_err(failed)?;
+        self.file = Some(file);
+        self.size = content.len() as u64;
+        self.open_line = content.last().is_some_and(|last| *last != b'\n');
+        Ok(())
+    }
+
+    /// Takes a file away that [`SessionFile::create`] has created and nothing was written to.
+    pub(crate) fn discard(self) {
+        // If it stays, it is an empty file, which the next attempt takes as its own.
+        let _ = fs::remove_file(&self.path);
+    }
+
+    pub(crate) fn sync_handle(&self) -> Result<SyncHandle, Error> {
+        let file =
+            self.file().try_clone().map_err(|source| Error::Sync { path: self.path.clone(), source })?;
+        Ok(SyncHandle { file, path: self.path.clone(), new_name: Arc::clone(&self.new_name) })
+    }
+}
+
+impl Drop for SessionFile {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            platform::unlock(file);
+        }
+    }
+}
+
+/// What is needed to bring a session's file to the disk while its owner goes on appending. Short-lived: on Windows the
+/// session stays locked while one exists.
+#[derive(Debug)]
+pub struct SyncHandle {
+    file: File,
+    path: PathBuf,
+    new_name: Arc<AtomicBool>,
+}
+
+impl SyncHandle {
+    /// fdatasync: everything appended before is on the disk when this returns. The first time it also syncs the
+    /// directory, else a new file's name could be lost. Blocks; made for another thread.
+    ///
+    /// # Errors
+    /// [`Error::Sync`].
+    pub fn sync(self) -> Result<(), Error> {
+        let failed = |source| Error::Sync { path: self.path.clone(), source };
+        self.file.sync_data().map_err(failed)?;
+        if self.new_name.load(Ordering::Relaxed) {
+            let directory = self.path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            platform::sync_dir(directory.unwrap_or(Path::new("."))).map_err(failed)?;
+            self.new_name.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Opens `path` if it is a regular file. Looks before it opens, since opening a device can have effects, and again
+/// afterwards, since somebody may have been quicker.
+pub(crate) fn open_regular(path: &Path, open: fn(&Path) -> io::Result<File>) -> Result<File, Error> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => Error::NotFound { path: path.into() },
+        _ if platform::is_in_use(&source) => Error::Locked { path: path.into() },
+        _ => Error::Open { path: path.into(), source },
+    };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::NotAFile { path: path.into() });
+    }
+    let file = open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(Error::NotAFile { path: path.into() });
+    }
+    Ok(file)
+}
+
+/// Reads an open file from its beginning.
+pub(crate) fn read_all(mut file: &File, path: &Path) -> Result<Bytes, Error> {
+    let failed = |source| Error::Read { path: path.into(), source };
+    file.rewind().map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Bytes::from(bytes))
+}
+
+/// Makes the directory that `path` lies in.
+pub(crate) fn make_parent(path: &Path) -> Result<(), Error> {
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => platform::make_dir(directory)
+            .map_err(|source| Error::CreateDirectory { path: directory.into(), source }),
+        _ => Ok(()),
+    }
+}

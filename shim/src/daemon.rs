@@ -1,0 +1,45 @@
+//! The caller as the link sees it: where its daemon is and what its hello says. The one place of the shim that reads
+//! the process's environment and directory.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use atomic_link::LinkError;
+use atomic_link::place::Place;
+use atomic_link::start::daemon_program;
+use atomic_protocol::link::{Hello, Mode, OsText, PROGRAM_VERSION};
+
+/// Identifies this build; set by the release build, else the version.
+const BUILD: &str = match option_env!("ATOMIC_BUILD") {
+    Some(build) => build,
+    None => PROGRAM_VERSION,
+};
+
+/// Where the caller's daemon is.
+pub(crate) fn place() -> Result<Place, LinkError> {
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    Place::find(|name| std::env::var_os(name), std::env::home_dir().as_deref(), &cwd)
+}
+
+/// The daemon's program.
+pub(crate) fn program() -> Result<PathBuf, LinkError> {
+    let executable = std::env::current_exe().unwrap_or_default();
+    daemon_program(&executable, std::env::var_os("ATOMIC_DAEMON").as_deref())
+}
+
+/// A hello of the caller for a session.
+pub(crate) fn session_hello(argv: &[OsString]) -> std::io::Result<Hello> {
+    let env = std::env::vars_os().map(|(name, value)| (OsText::from_os(&name), OsText::from_os(&value)));
+    Ok(Hello {
+        cwd: OsText::from_os(std::env::current_dir()?.as_os_str()),
+        argv: argv.iter().map(|argument| OsText::from_os(argument)).collect(),
+        env: env.collect(),
+        records: true,
+        ..hello(Mode::Rpc)
+    })
+}
+
+/// A hello without a session: nothing of the caller's goes with it.
+pub(crate) fn hello(mode: Mode) -> Hello {
+    Hello { build: BUILD.to_owned(), mode, ..Hello::default() }
+}

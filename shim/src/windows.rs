@@ -1,0 +1,28 @@
+//! Windows: handles. A console's Ctrl-C ends the process as usual; the daemon sees the pipe close.
+
+use std::fs::File;
+use std::io;
+use std::os::windows::io::AsHandle as _;
+
+use crate::session::Shared;
+
+pub(crate) fn stdin() -> io::Result<File> {
+    Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
+}
+
+pub(crate) fn stdout() -> io::Result<File> {
+    Ok(io::stdout().as_handle().try_clone_to_owned()?.into())
+}
+
+/// Standard handles always block.
+pub(crate) fn wait_readable(_: &File) -> io::Result<()> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Standard handles always block.
+pub(crate) fn wait_writable(_: &File) -> io::Result<()> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// There are no signals to wait for.
+pub(crate) fn watch(_: &Shared) {}
