@@ -12,5 +12,5 @@ pub fn now() -> Millis {
 
 /// Today where the user is, `YYYY-MM-DD`.
 pub fn local_date() -> String {
-    jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
+    jiff::ZonedDateTime::now().strftime("%Y-%m-%d").to_string()
 }

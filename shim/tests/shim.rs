@@ -393,7 +393,7 @@ fn without_a_daemon_to_start_the_reason_is_told() {
     assert_eq!((output.stdout.len(), output.status.code()), (0, Some(1)));
     let output = home.command(&["--mode", "rpc"]).env("ATOMIC_DAEMON", "/bin/false").output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("ended while starting") && err.contains("atomicd.stderr.log"), "{err}");
+    assert!(err.contains("ended while starting") && err.contains("stderr.log"), "{err}");
     assert_eq!((output.stdout.len(), output.status.code()), (0, Some(1)));
 }
 

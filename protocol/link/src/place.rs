@@ -140,7 +140,7 @@ impl Place {
 
     /// What the daemon says before its log is open.
     pub fn stderr_log(&self) -> PathBuf {
-        self.logs().join("atomicd.stderr.log")
+        self.logs().join("stderr.log")
     }
 
     /// The directories that must be ours alone, outer first.
