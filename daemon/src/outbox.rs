@@ -74,7 +74,8 @@ impl Outbox {
     /// Sends a record (complete lines).
     pub fn push(&self, record: Bytes) {
         let mut state = self.state();
-        if !state.closed {
+        // An empty write would look like a closed socket.
+        if !state.closed && !record.is_empty() {
             state.bytes += record.len();
             state.queue.push_back(record);
             self.send(&mut state);

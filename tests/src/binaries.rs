@@ -26,17 +26,21 @@ impl Binaries {
 /// # Panics
 /// When they cannot be built or are missing.
 pub fn binaries() -> &'static Binaries {
-    static FOUND: OnceLock<Binaries> = OnceLock::new();
-    FOUND.get_or_init(|| {
+    // A failure is kept too: what does not build for one test does not build for the next.
+    static FOUND: OnceLock<Result<Binaries, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
         let found = match std::env::var_os("ATOMIC_BIN") {
             Some(atomic) => named(PathBuf::from(atomic)),
-            None => built(),
+            None => built()?,
         };
         for path in [&found.atomic, &found.atomicd] {
-            assert!(path.is_file(), "no program at {}", path.display());
+            if !path.is_file() {
+                return Err(format!("no program at {}", path.display()));
+            }
         }
-        found
-    })
+        Ok(found)
+    });
+    found.as_ref().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn program(name: &str) -> String {
@@ -55,7 +59,7 @@ fn named(atomic: PathBuf) -> Binaries {
     Binaries { atomic, atomicd }
 }
 
-fn built() -> Binaries {
+fn built() -> Result<Binaries, String> {
     let exe = std::env::current_exe().expect("a test knows its own path");
     // <target>[/<triple>]/<profile>/deps/<this test>
     let profile = exe.parent().and_then(Path::parent).expect("cargo puts tests into deps/ of a profile");
@@ -76,6 +80,8 @@ fn built() -> Binaries {
     }
     command.arg("--target-dir").arg(target_dir).current_dir(env!("CARGO_MANIFEST_DIR"));
     let status = command.status().expect("cargo starts");
-    assert!(status.success(), "the programs under test do not build: {status}");
-    Binaries { atomic: profile.join(program("atomic")), atomicd: profile.join(program("atomicd")) }
+    if !status.success() {
+        return Err(format!("the programs under test do not build: {status}"));
+    }
+    Ok(Binaries { atomic: profile.join(program("atomic")), atomicd: profile.join(program("atomicd")) })
 }

@@ -155,7 +155,7 @@ fn while_tools_run() {
     );
     let answer = last_answer(&records);
     assert_eq!((&answer["stopReason"], &answer["content"]), (&json!("aborted"), &json!([])));
-    assert_eq!(answer["errorMessage"], "Request was aborted");
+    assert_eq!(answer["errorMessage"], "Request aborted");
     let left = sandbox.processes().into_iter().filter(|process| process.command.contains("sleep 60")).count();
     assert_eq!(left, 0, "the commands' processes are gone when abort is answered");
 

@@ -2,11 +2,33 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
-use atomic_tests::{ModelServer, Sandbox, anthropic, eventually, kinds};
+use atomic_tests::{ModelServer, Sandbox, anthropic, eventually};
 use serde_json::json;
 
 #[test]
-fn an_idle_shim_attaches_again_to_the_same_session() {
+fn what_was_not_answered_is_answered_by_the_shim_which_leaves() {
+    for arguments in [&[][..], &["--no-session"]] {
+        let sandbox = Sandbox::new();
+        let mut shim = sandbox.shim().args(arguments).start();
+        shim.send(json!({"id": {"n": 1}, "type": "bash", "command": "echo up; sleep 631"}));
+        shim.wait_for_kind("bash_execution_update");
+        sandbox.kill_daemon();
+        let answer = shim.response(json!({"n": 1}));
+        assert_eq!(
+            answer.raw,
+            r#"{"id":{"n":1},"type":"response","command":"bash","success":false,"error":"daemon lost; outcome unknown"}"#
+        );
+        let finished = shim.wait_for_exit().expect_code(1);
+        assert!(finished.stderr.starts_with("Error: "), "a person is told why: {}", finished.stderr);
+        eventually("no command outlives its daemon", || {
+            let mut left = sandbox.processes().into_iter();
+            (!left.any(|process| process.command.contains("sleep 631"))).then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_idle_shim_leaves_too_and_the_next_goes_on() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);
     server.prepare(anthropic::text("one"));
@@ -14,18 +36,17 @@ fn an_idle_shim_attaches_again_to_the_same_session() {
     shim.prompt("1", "one?");
     shim.until_settled();
     let before = shim.get("get_state");
+    let file = shim.session_file();
     shim.rest();
     sandbox.kill_daemon();
-    assert_eq!(shim.get("get_state"), before);
-    server.prepare(anthropic::text("two"));
-    shim.rest();
-    shim.prompt("2", "two?");
-    shim.until_settled();
-    assert_eq!(server.last_request().conversation(), ["user: one?", "assistant: one", "user: two?"]);
+    shim.wait_for_exit().expect_code(1);
+    assert_eq!(shim.rest().len(), 0, "every line was answered");
+    let mut next = sandbox.shim().args(["--session", file.arg()]).start();
+    assert_eq!(next.get("get_state"), before);
 }
 
 #[test]
-fn an_open_run_is_closed_for_the_client() {
+fn half_an_answer_is_lost_and_the_question_is_not() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);
     let mut shim = sandbox.rpc();
@@ -33,35 +54,14 @@ fn an_open_run_is_closed_for_the_client() {
     let mut exchange = server.next_request();
     exchange.begin(&anthropic::texts(&["one ", "two"]), 4);
     shim.wait_for_delta("one ");
-    shim.send(json!({"id": "b", "type": "bash", "command": "echo up; sleep 631"}));
-    shim.wait_for_kind("bash_execution_update");
+    let file = shim.session_file();
     sandbox.kill_daemon();
-    let records = shim.until_settled();
-    let order: Vec<String> =
-        kinds(&records).into_iter().filter(|kind| !kind.starts_with("response")).collect();
-    assert_eq!(order, ["message_end assistant", "turn_end", "agent_end", "agent_settled"]);
-    let end = records.iter().find(|record| record.kind() == "message_end").expect("the message's end");
-    assert_eq!(end["message"]["stopReason"], "error");
-    let answer = shim.response("b");
-    assert_eq!(answer.error(), "daemon lost; outcome unknown");
-    assert_eq!(answer["command"], "bash");
-    assert_eq!(shim.get("get_state")["isStreaming"], false);
-    eventually("no command outlives its daemon", || {
-        let left =
-            sandbox.processes().into_iter().filter(|process| process.command.contains("sleep 631")).count();
-        (left == 0).then_some(())
-    });
-}
-
-#[test]
-fn without_a_file_the_shim_answers_for_it_and_leaves() {
-    let sandbox = Sandbox::new();
-    let mut shim = sandbox.shim().args(["--no-session"]).start();
-    shim.send(json!({"id": "b", "type": "bash", "command": "echo up; sleep 632"}));
-    shim.wait_for_kind("bash_execution_update");
-    sandbox.kill_daemon();
-    let answer = shim.response("b");
-    assert_eq!(answer.error(), "daemon lost; outcome unknown");
-    let finished = shim.wait_for_exit().expect_code(1);
-    assert!(!finished.stderr.is_empty(), "a person is told why");
+    shim.wait_for_exit().expect_code(1);
+    let mut next = sandbox.shim().args(["--session", file.arg()]).start();
+    let state = next.get("get_state");
+    assert_eq!((&state["messageCount"], &state["isStreaming"]), (&json!(1), &json!(false)));
+    server.prepare(anthropic::text("here"));
+    next.prompt("2", "still there?");
+    next.until_settled();
+    assert_eq!(server.last_request().conversation(), ["user: hi", "user: still there?"]);
 }

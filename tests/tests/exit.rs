@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
-use atomic_tests::{Exchange, ModelServer, Sandbox, Shim, Signal, anthropic, eventually, kinds};
+use atomic_tests::{Exchange, ModelServer, Sandbox, SessionFile, Shim, Signal, anthropic, eventually, kinds};
 use serde_json::json;
 
 /// A shim whose run waits in the middle of its answer.
@@ -22,6 +22,13 @@ fn release(mut exchange: Exchange) {
         exchange.event(event);
     }
     exchange.finish();
+}
+
+/// The whole answer of [`streaming`] is in the file.
+fn answered(file: &SessionFile) -> bool {
+    file.messages()
+        .iter()
+        .any(|message| message["role"] == "assistant" && message["content"][0]["text"] == "one two")
 }
 
 #[test]
@@ -71,10 +78,7 @@ fn at_eof_a_run_with_a_file_goes_on_to_its_end() {
     let rest = kinds(&shim.rest());
     assert!(!rest.iter().any(|kind| kind == "agent_end"), "it ended without waiting for the run: {rest:?}");
     release(exchange);
-    eventually("the answer is in the file", || {
-        let last = file.messages().pop()?;
-        (last["role"] == "assistant" && last["content"][0]["text"] == "one two").then_some(())
-    });
+    eventually("the answer is in the file", || answered(&file).then_some(()));
     let mut next = sandbox.shim().args(["--session", file.arg()]).start();
     assert_eq!(next.get("get_last_assistant_text")["text"], "one two");
 }
@@ -96,9 +100,7 @@ fn a_killed_shim_does_not_stop_its_run() {
     let file = shim.session_file();
     shim.kill();
     release(exchange);
-    eventually("the answer is in the file", || {
-        (file.messages().last()?["content"][0]["text"] == "one two").then_some(())
-    });
+    eventually("the answer is in the file", || answered(&file).then_some(()));
     let (mut lost, exchange) = streaming(&server, &sandbox, &["--no-session"]);
     lost.kill();
     exchange.wait_for_hang_up();
@@ -129,9 +131,7 @@ fn a_signal_cancels_its_commands_and_leaves_its_run() {
         (!sandbox.processes().iter().any(|process| process.command.contains("sleep 652"))).then_some(())
     });
     release(exchange);
-    eventually("the answer is in the file", || {
-        (file.messages().last()?["content"][0]["text"] == "one two").then_some(())
-    });
+    eventually("the answer is in the file", || answered(&file).then_some(()));
 }
 
 #[test]

@@ -274,6 +274,7 @@ fn images_reach_the_model_and_rubbish_is_refused() {
     let bad = json!({"type": "image", "data": "not base64!", "mimeType": "image/png"});
     let answer = shim.ask(json!({"type": "prompt", "message": "see?", "images": [bad]}));
     assert!(answer.error().contains("image"), "{}", answer.raw);
+    shim.rest();
     shim.assert_quiet();
 }
 

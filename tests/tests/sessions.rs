@@ -240,7 +240,7 @@ fn two_shims_on_one_file_are_in_one_session() {
     std::os::unix::fs::symlink(file.path(), &link).expect("a symlink");
     let mut second = sandbox.shim().args(["--session", "link.jsonl"]).start();
     assert_eq!(second.get("get_state")["sessionId"], first.get("get_state")["sessionId"]);
-    second.rest();
+    first.rest();
     talk(&server, &mut second, "two?", "two");
     let seen = first.until_settled();
     assert!(seen.iter().any(|record| record.is_message("message_end", "assistant")), "events go to all");
@@ -332,9 +332,29 @@ fn a_file_that_cannot_be_written_stops_the_run_and_says_so() {
     // Gone before the first append: opening it fails for root too.
     std::fs::remove_dir_all(&directory).expect("an empty directory");
     std::fs::write(&directory, "in the way").expect("a file");
+    shim.rest();
     shim.prompt("1", "hi");
-    let answer = shim.response("1");
-    assert!(answer.error().contains("s.jsonl"), "{}", answer.raw);
+    let records = shim.until_settled();
+    assert!(records.iter().any(|record| record.raw.contains("s.jsonl")), "{:#?}", kinds(&records));
+    assert_eq!(
+        records.iter().filter(|record| record.kind() == "agent_end").count(),
+        1,
+        "{:#?}",
+        kinds(&records)
+    );
     assert_eq!(shim.get("get_state")["isStreaming"], false);
+    // From now on a prompt is accepted only when it is in the file.
+    shim.prompt("2", "hi");
+    let answer = shim.response("2");
+    assert!(answer.error().contains("s.jsonl"), "{}", answer.raw);
     assert_eq!(server.requests().len(), 0, "a message that is not kept is not sent");
+
+    std::fs::remove_file(&directory).expect("the file in the way");
+    sandbox.dir("closed");
+    server.prepare(anthropic::text("hello"));
+    shim.rest();
+    shim.prompt("3", "hi again");
+    assert!(shim.until_settled()[0].succeeded());
+    assert_eq!(server.last_request().conversation(), ["user: hi again"]);
+    assert_eq!(SessionFile::at(&file).messages().len(), 2);
 }

@@ -186,7 +186,7 @@ pub(crate) fn silence(what: &str, deadline: Duration) -> String {
 
 /// The pieces of an answer's body.
 pub(crate) fn pieces(response: Response) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin {
-    let host = response.url().host_str().unwrap_or_default().to_owned();
+    let host = address(response.url());
     let stream = response.bytes_stream().map(move |piece| {
         piece.map_err(|error| {
             let reason = chain(&error.without_url());
@@ -260,10 +260,13 @@ fn chain(error: &reqwest::Error) -> String {
 }
 
 fn host_of(url: &str) -> String {
-    match reqwest::Url::parse(url) {
-        Ok(url) => url.host_str().unwrap_or_default().to_owned(),
-        Err(_) => "the configured address".to_owned(),
-    }
+    reqwest::Url::parse(url).map_or_else(|_| "the configured address".to_owned(), |url| address(&url))
+}
+
+/// Host, and the port when it is not the scheme's own.
+fn address(url: &reqwest::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// A header value that logs do not show.

@@ -115,9 +115,10 @@ impl Client {
 }
 
 /// A line that may have to wait for its lane.
-struct Line {
-    number: u64,
-    request: Request,
+enum Line {
+    Request { number: u64, request: Request },
+    /// Not understood: its answer is known and only waits for its place in the order.
+    Refused { number: u64, answer: Bytes },
 }
 
 /// Why a connection ends.
@@ -243,21 +244,30 @@ impl Connection {
             Ok(request) => request,
             Err(answer) => {
                 self.client.outbox.admit(number, 0, None, false);
-                self.client.outbox.answer(number, Some(answer.into()));
+                self.client.opened();
+                if let Some(line) = self.lanes.admit(Lane::Read, Line::Refused { number, answer: answer.into() }) {
+                    self.start(line).await;
+                }
                 return;
             }
         };
         let lane = request.command.lane();
         self.client.outbox.admit(number, line.len(), request.id.as_ref(), lane != Lane::Read);
         drop(line);
-        if let Some(line) = self.lanes.admit(lane, Line { number, request }) {
+        if let Some(line) = self.lanes.admit(lane, Line::Request { number, request }) {
             self.start(line).await;
         }
     }
 
     /// Starts a line whose turn has come.
     async fn start(&mut self, line: Line) {
-        let Line { number, request } = line;
+        let (number, request) = match line {
+            Line::Request { number, request } => (number, request),
+            Line::Refused { number, answer } => {
+                let message = SessionMessage::Refused { client: self.client.clone(), line: number, answer };
+                return self.session.send(message).await;
+            }
+        };
         if let Command::ExtensionUiResponse(_) = request.command {
             // Nothing asks yet; an answer to nothing is ignored, and gets none itself.
             self.client.outbox.answer(number, None);

@@ -199,6 +199,10 @@ impl Actor {
     async fn message(&mut self, message: SessionMessage) {
         match message {
             SessionMessage::Command { ticket, command } => self.command(ticket, command).await,
+            SessionMessage::Refused { client, line, answer } => {
+                client.outbox.answer(line, Some(answer));
+                client.closed(false);
+            }
             SessionMessage::Bash { ticket, command, exclude_from_context, cancel } => {
                 self.bash += 1;
                 self.start_bash(ticket, command, exclude_from_context, cancel);
@@ -403,8 +407,10 @@ impl Actor {
 
     /// The only client leaves: what waits in the queues is for nobody any more.
     fn abort_for_leaver(&mut self) {
-        let request = self.next_request();
-        self.feed(Input::Command { request, command: AgentCommand::ClearQueue });
+        if self.agent.queued() > 0 {
+            let request = self.next_request();
+            self.feed(Input::Command { request, command: AgentCommand::ClearQueue });
+        }
         self.abort();
     }
 

@@ -123,6 +123,15 @@ pub enum SessionMessage {
         /// What it asks.
         command: Command,
     },
+    /// A line that was not understood; it is answered in its place among the others.
+    Refused {
+        /// Who sent it.
+        client: Arc<Client>,
+        /// Its number.
+        line: u64,
+        /// The answer.
+        answer: Bytes,
+    },
     /// A client runs a shell command.
     Bash {
         /// Its right to an answer.

@@ -42,16 +42,18 @@ fn gate(key: Key) -> Gate {
     gate
 }
 
-/// Waits for the turn on `path`.
+/// Waits for the turn on the file that a call spells `written`; `find` looks on the disk which one that is (blocking).
 ///
 /// Two gates are passed: first that of the path as written, which is entered at the first poll, so calls that spell a path
 /// alike keep their order although finding the real path takes a look at the disk; then that of the real path, which
 /// serialises different spellings. Every caller takes them in this order, and the second is never waited for by somebody
 /// who holds another second one, so no cycle can form.
-pub(crate) async fn turn(path: &Path) -> Result<Turn, ToolError> {
-    let written = gate(Key::Written(path.to_owned())).lock_owned().await;
-    let path = path.to_owned();
-    let real = tokio::task::spawn_blocking(move || paths::real(&path))
+pub(crate) async fn turn(
+    written: &Path,
+    find: impl FnOnce() -> PathBuf + Send + 'static,
+) -> Result<Turn, ToolError> {
+    let written = gate(Key::Written(written.to_owned())).lock_owned().await;
+    let real = tokio::task::spawn_blocking(move || paths::real(&find()))
         .await
         .map_err(|error| ToolError::Internal { tool: "edit".into(), what: error.to_string() })?;
     let real = gate(Key::Real(real)).lock_owned().await;
@@ -63,20 +65,24 @@ mod tests {
     use super::*;
     use crate::testing::Place;
 
+    async fn turn_on(path: PathBuf) -> Result<Turn, ToolError> {
+        turn(&path.clone(), move || path).await
+    }
+
     #[tokio::test]
     async fn two_spellings_of_one_file_wait_for_each_other() {
         let place = Place::new();
         place.write("dir/a", "");
-        let held = turn(&place.path("dir/a")).await.unwrap();
+        let held = turn_on(place.path("dir/a")).await.unwrap();
         let other = place.path("dir/../dir/a");
-        let mut second = tokio_test_pending(turn(&other)).await;
+        let mut second = still_waiting(turn_on(other)).await;
         drop(held);
         second.as_mut().await.unwrap();
     }
 
     /// Drives `future` until it waits for the held gate: the blocking look-up is over once another look-up, queued after
     /// it on the same path, is.
-    async fn tokio_test_pending<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
+    async fn still_waiting<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
         let mut future = Box::pin(future);
         for _ in 0..3 {
             tokio::select! {
@@ -92,7 +98,7 @@ mod tests {
     async fn gates_of_files_that_nobody_holds_are_dropped() {
         let place = Place::new();
         for at in 0..50 {
-            drop(turn(&place.path(&format!("f{at}"))).await.unwrap());
+            drop(turn_on(place.path(&format!("f{at}"))).await.unwrap());
         }
         let ours = |key: &&Key| match key {
             Key::Written(path) | Key::Real(path) => {

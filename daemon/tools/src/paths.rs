@@ -128,19 +128,19 @@ mod tests {
     fn what_a_model_writes_becomes_a_path_of_the_session() {
         let place = Place::new();
         let mut environment = place.environment();
-        environment.cwd = "/work dir".into();
+        environment.cwd = "/base dir".into();
         environment.env = std::sync::Arc::new([("HOME", "/home/u")].into_iter().collect());
         for (written, expected) in [
-            ("a/b", "/work dir/a/b"),
-            ("@a", "/work dir/a"),
-            ("@@a", "/work dir/@a"),
-            ("./x/../y", "/work dir/y"),
+            ("a/b", "/base dir/a/b"),
+            ("@a", "/base dir/a"),
+            ("@@a", "/base dir/@a"),
+            ("./x/../y", "/base dir/y"),
             ("../../..", "/"),
             ("/abs", "/abs"),
             ("~", "/home/u"),
             ("~/x", "/home/u/x"),
-            ("~other/x", "/work dir/~other/x"),
-            ("a\u{a0}b\u{202f}c", "/work dir/a b c"),
+            ("~other/x", "/base dir/~other/x"),
+            ("a\u{a0}b\u{202f}c", "/base dir/a b c"),
             ("file:///etc/a%20b", "/etc/a b"),
             ("file://localhost/etc", "/etc"),
         ] {

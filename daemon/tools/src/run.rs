@@ -107,12 +107,16 @@ async fn change(
     cancel: CancellationToken,
     work: fn(&Map<String, Value>, &ToolEnvironment) -> Result<ToolOutput, ToolError>,
 ) -> Result<ToolOutput, ToolError> {
-    let written = arguments.get("path").and_then(Value::as_str).unwrap_or_default();
-    let path = paths::resolve(written, &environment);
+    let written = text_argument(&arguments, "path").unwrap_or_default().to_owned();
+    let path = paths::resolve(&written, &environment);
+    let find = {
+        let environment = environment.clone();
+        move || paths::resolve_existing(&written, &environment)
+    };
     let turn = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(ToolError::Aborted),
-        turn = mutation::turn(&path) => turn?,
+        turn = mutation::turn(&path, find) => turn?,
     };
     let task = tokio::task::spawn_blocking(move || {
         let _turn = turn;

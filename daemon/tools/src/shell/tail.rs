@@ -22,14 +22,15 @@ pub(super) struct Tail {
 impl Tail {
     pub(super) fn push(&mut self, text: &str) {
         self.total_bytes += text.len() as u64;
-        for part in text.split_inclusive('\n') {
-            match part.strip_suffix('\n') {
-                Some(line) => {
-                    self.closed_line = self.open_line + line.len() as u64;
-                    self.open_line = 0;
-                    self.line_feeds += 1;
-                }
-                None => self.open_line += part.len() as u64,
+        match text.rfind('\n') {
+            None => self.open_line += text.len() as u64,
+            Some(last) => {
+                self.closed_line = match text[..last].rfind('\n') {
+                    Some(before) => (last - before - 1) as u64,
+                    None => self.open_line + last as u64,
+                };
+                self.open_line = (text.len() - last - 1) as u64;
+                self.line_feeds += text.bytes().filter(|byte| *byte == b'\n').count() as u64;
             }
         }
         self.text.push_str(text);

@@ -63,14 +63,18 @@ enum State {
     Control,
     /// After ESC `]`, `P`, `X`, `^` or `_`: anything until the string's end. A line feed ends it too: no such string of
     /// practice holds one, and a command that never ends its string must not swallow all that follows.
-    Text7,
+    String,
     /// An ESC inside such a string: `\` ends the string, anything else begins a new sequence.
-    Text7Escape,
+    StringEscape,
 }
 
 impl PlainText {
     /// Appends what is left of `text`.
     pub(super) fn push(&mut self, text: &str, out: &mut String) {
+        // Most output is nothing but this, and there may be gigabytes of it.
+        if self.state == State::Text && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t')) {
+            return out.push_str(text);
+        }
         let mut kept_from = None;
         for (at, character) in text.char_indices() {
             let keep = self.step(character);
@@ -92,22 +96,22 @@ impl PlainText {
     fn step(&mut self, character: char) -> bool {
         let (state, keep) = match (self.state, character) {
             (State::Escape, '[') => (State::Control, false),
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => (State::Text7, false),
+            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => (State::String, false),
             (State::Escape | State::EscapeIntermediate, ' '..='/') => (State::EscapeIntermediate, false),
             (State::Escape | State::EscapeIntermediate, '0'..='~') => (State::Text, false),
             (State::Control, ' '..='?') => (State::Control, false),
             (State::Control, '@'..='~') => (State::Text, false),
-            (State::Text7, '\u{7}' | '\u{9c}') => (State::Text, false),
-            (State::Text7, '\u{1b}') => (State::Text7Escape, false),
-            (State::Text7, character) if character != '\n' => (State::Text7, false),
-            (State::Text7Escape, '\\') => (State::Text, false),
-            (State::Text7Escape, character) => {
+            (State::String, '\u{7}' | '\u{9c}') => (State::Text, false),
+            (State::String, '\u{1b}') => (State::StringEscape, false),
+            (State::String, character) if character != '\n' => (State::String, false),
+            (State::StringEscape, '\\') => (State::Text, false),
+            (State::StringEscape, character) => {
                 self.state = State::Escape;
                 return self.step(character);
             }
             (_, '\u{1b}') => (State::Escape, false),
             (_, '\u{9b}') => (State::Control, false),
-            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => (State::Text7, false),
+            (_, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}') => (State::String, false),
             (_, '\n' | '\t') => (State::Text, true),
             (_, '\u{fff9}'..='\u{fffb}') => (State::Text, false),
             (_, character) => (State::Text, !character.is_control()),
