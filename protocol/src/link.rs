@@ -42,8 +42,11 @@ pub struct Hello {
     pub argv: Vec<OsText>,
     /// The caller's environment. Secrets live here: `Debug` shows names only.
     pub env: Vec<(OsText, OsText)>,
-    /// Session to join, by file or id, when the client re-attaches.
+    /// Session to join, by file, when the client re-attaches.
     pub session: Option<String>,
+    /// The caller's umask: what its tools and files get, since the daemon's own is strict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     /// Send link records.
     pub records: bool,
 }
@@ -59,6 +62,7 @@ impl Default for Hello {
             argv: Vec::new(),
             env: Vec::new(),
             session: None,
+            umask: None,
             records: false,
         }
     }
@@ -76,6 +80,7 @@ impl fmt::Debug for Hello {
             .field("argv", &format_args!("{} arguments", self.argv.len()))
             .field("env", &names)
             .field("session", &self.session)
+            .field("umask", &self.umask)
             .field("records", &self.records)
             .finish()
     }

@@ -59,6 +59,13 @@ impl Record {
         self.kind() == kind && self.role() == role
     }
 
+    /// It is a `tool_execution_update` whose output so far holds this text (its arguments do not count).
+    pub fn shows_output(&self, text: &str) -> bool {
+        let blocks = self.json["partialResult"]["content"].as_array().into_iter().flatten();
+        let mut texts = blocks.filter_map(|block| block["text"].as_str());
+        self.kind() == "tool_execution_update" && texts.any(|output| output.contains(text))
+    }
+
     /// The delta's type of a `message_update`, or nothing.
     pub fn delta_kind(&self) -> &str {
         self.json["assistantMessageEvent"]["type"].as_str().unwrap_or_default()

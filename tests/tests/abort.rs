@@ -122,9 +122,7 @@ fn while_tools_run() {
     ]));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "hi");
-    shim.wait_for("the first call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("started")
-    });
+    shim.wait_for("the first call's output", |record| record.shows_output("started"));
     let records = abort(&mut shim);
     for id in ["c1", "c2"] {
         let end = the_only(&records, "the call's end", |record| {
@@ -215,9 +213,7 @@ fn a_steering_message_queued_before_an_abort_of_tools_is_not_eaten() {
     server.prepare(anthropic::tool_call("c1", "bash", json!({"command": "echo started; sleep 603"})));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "hi");
-    shim.wait_for("the call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("started")
-    });
+    shim.wait_for("the call's output", |record| record.shows_output("started"));
     shim.ask(json!({"type": "steer", "message": "left"})).data();
     server.prepare(anthropic::text("going left"));
     abort(&mut shim);

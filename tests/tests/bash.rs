@@ -206,9 +206,7 @@ fn during_a_run_it_answers_at_once_and_is_recorded_between_turns() {
     ));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "start");
-    shim.wait_for("the call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("up")
-    });
+    shim.wait_for("the call's output", |record| record.shows_output("up"));
     assert_eq!(run(&mut shim, "echo aside")["output"], "aside\n");
     server.prepare(anthropic::text("done"));
     sandbox.write("project/go", "");

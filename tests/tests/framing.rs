@@ -282,24 +282,15 @@ fn the_last_line_needs_no_lf() {
 }
 
 #[test]
-fn every_line_of_many_gets_exactly_one_answer() {
+fn every_line_of_many_gets_one_answer_in_order() {
     let sandbox = Sandbox::new();
     let mut shim = sandbox.shim().args(["--no-session"]).start();
     let commands: Vec<Value> =
         (0..500).map(|n| json!({"id": n, "type": if n % 3 == 0 { "get_state" } else { "nope" }})).collect();
     shim.send_together(&commands);
     shim.finish().expect_code(0);
-    let records = shim.rest();
-    // What the connection refuses by itself may come before what the session was asked earlier.
-    let mut ids: Vec<Option<u64>> = records.iter().map(|record| record["id"].as_u64()).collect();
-    ids.sort_unstable();
+    let ids: Vec<Option<u64>> = shim.rest().iter().map(|record| record["id"].as_u64()).collect();
     assert!(ids.iter().copied().eq((0..500).map(Some)), "{ids:?}");
-    let states: Vec<u64> = records
-        .iter()
-        .filter(|record| record.succeeded())
-        .filter_map(|record| record["id"].as_u64())
-        .collect();
-    assert!(states.is_sorted() && states.len() == 167, "{states:?}");
 }
 
 #[test]

@@ -40,9 +40,7 @@ fn steering_waits_for_the_turns_tools_and_comes_before_the_next_call() {
     server.prepare(anthropic::text("turned"));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "start");
-    shim.wait_for("the call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("up")
-    });
+    shim.wait_for("the call's output", |record| record.shows_output("up"));
     shim.send(json!({"id": "s", "type": "steer", "message": "turn left"}));
     let queued = shim.wait_for_kind("queue_update");
     assert_eq!(queued.raw, r#"{"type":"queue_update","steering":["turn left"],"followUp":[]}"#);

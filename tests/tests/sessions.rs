@@ -185,9 +185,7 @@ fn a_call_that_the_crash_left_open_is_answered_for_the_model() {
     server.prepare(anthropic::tool_call("c1", "bash", json!({"command": "echo up; sleep 621"})));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "go");
-    shim.wait_for("the call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("up")
-    });
+    shim.wait_for("the call's output", |record| record.shows_output("up"));
     let file = shim.session_file();
     shim.kill();
     sandbox.kill_daemon();

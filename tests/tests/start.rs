@@ -134,9 +134,7 @@ fn a_daemon_on_sigterm_ends_its_children_and_leaves() {
     server.prepare(anthropic::tool_call("c1", "bash", json!({"command": "echo up; sleep 661"})));
     let mut shim = sandbox.rpc();
     shim.prompt("1", "go");
-    shim.wait_for("the call's output", |record| {
-        record.kind() == "tool_execution_update" && record.raw.contains("up")
-    });
+    shim.wait_for("the call's output", |record| record.shows_output("up"));
     let file = shim.session_file();
     shim.kill();
     signal(sandbox.daemon(), Signal::Terminate);
@@ -338,7 +336,9 @@ fn a_daemon_that_cannot_be_found_is_named() {
     let sandbox = Sandbox::new();
     // Alone in a directory, the shim has no daemon beside it.
     let alone = sandbox.dir("alone").join("atomic");
-    std::fs::copy(&binaries().atomic, &alone).expect("a copy");
+    // Copied by another process: a program that this one has open for writing cannot be started.
+    let copied = sandbox.command("cp").arg(&binaries().atomic).arg(&alone).status().expect("cp");
+    assert!(copied.success());
     let mut command = sandbox.command(&alone);
     command.args(["--mode", "rpc"]).env_remove("ATOMIC_DAEMON");
     let mut running = atomic_tests::Running::spawn(command);
