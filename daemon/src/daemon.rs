@@ -1,9 +1,10 @@
 //! What every part of the daemon shares.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use atomic_providers::Http;
 use atomic_tools::Children;
@@ -11,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::logging::Logging;
 use crate::sessions::Sessions;
+
+/// How often old kept output is looked for.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One daemon.
 pub struct Daemon {
@@ -29,6 +33,8 @@ pub struct Daemon {
     /// When it began.
     pub started: Instant,
     attached: AtomicUsize,
+    /// When the kept output in each directory of temporary files was last looked through.
+    cleaned: Mutex<HashMap<PathBuf, Instant>>,
 }
 
 impl Daemon {
@@ -43,6 +49,7 @@ impl Daemon {
             shutdown: CancellationToken::new(),
             started: Instant::now(),
             attached: AtomicUsize::new(0),
+            cleaned: Mutex::default(),
         }
     }
 
@@ -50,6 +57,21 @@ impl Daemon {
     pub fn attached(self: &Arc<Self>) -> Presence {
         self.attached.fetch_add(1, Ordering::AcqRel);
         Presence(self.clone())
+    }
+
+    /// Removes old kept output from a directory of temporary files, at most once in [`CLEAN_INTERVAL`].
+    pub fn clean(&self, temp_dir: PathBuf) {
+        let mut cleaned = self.cleaned.lock().unwrap_or_else(PoisonError::into_inner);
+        if cleaned.get(&temp_dir).is_some_and(|last| last.elapsed() < CLEAN_INTERVAL) {
+            return;
+        }
+        cleaned.insert(temp_dir.clone(), Instant::now());
+        drop(cleaned);
+        tokio::task::spawn_blocking(move || match atomic_tools::clean_old_output(&temp_dir) {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(dir = %temp_dir.display(), count, "removed old output"),
+            Err(error) => tracing::warn!(dir = %temp_dir.display(), %error, "old output was not removed"),
+        });
     }
 
     /// How many clients are attached.

@@ -30,9 +30,10 @@ pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
         Ok(None) => return,
         Err(_) => return tracing::info!("let a connection go that said no hello"),
     };
-    let hello = match std::str::from_utf8(&line).map_err(|_| None).and_then(|text| {
-        serde_json::from_str::<Hello>(text).map_err(Some)
-    }) {
+    let hello = match std::str::from_utf8(&line)
+        .map_err(|_| None)
+        .and_then(|text| serde_json::from_str::<Hello>(text).map_err(Some))
+    {
         Ok(hello) => hello,
         Err(error) => {
             let reason = error.map_or("it is not UTF-8".to_owned(), |error| error.to_string());

@@ -49,9 +49,15 @@ const SOCKET_CHECK: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When another daemon serves already, or the socket cannot be bound. Names the path.
-pub async fn run(place: Place, lock: DaemonLock, program: PathBuf, level: Option<String>) -> anyhow::Result<()> {
+pub async fn run(
+    place: Place,
+    lock: DaemonLock,
+    program: PathBuf,
+    level: Option<String>,
+) -> anyhow::Result<()> {
     let (settings, warnings) = Settings::load(place.agent_dir(), None, None);
-    let level = level.or(settings.daemon.log_level.clone()).unwrap_or_else(|| logging::DEFAULT_LEVEL.to_owned());
+    let level =
+        level.or(settings.daemon.log_level.clone()).unwrap_or_else(|| logging::DEFAULT_LEVEL.to_owned());
     let logging = match logging::init(&place.logs(), &level) {
         Err(logging::LoggingError::Level { .. }) => logging::init(&place.logs(), logging::DEFAULT_LEVEL),
         other => other,
@@ -135,7 +141,10 @@ impl Accepting {
         if self.file.is_in_place(place) {
             return;
         }
-        match listen::bind(place, lock).map_err(anyhow::Error::from).and_then(|new| Accepting::start(place, new, daemon)) {
+        match listen::bind(place, lock)
+            .map_err(anyhow::Error::from)
+            .and_then(|new| Accepting::start(place, new, daemon))
+        {
             Ok(new) => {
                 tracing::warn!(socket = %place.socket().display(), "the socket was gone; bound it again");
                 self.stop();

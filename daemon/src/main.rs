@@ -6,15 +6,35 @@ use std::process::ExitCode;
 use atomic_link::LinkError;
 use clap::{Parser, Subcommand};
 
-/// Own all agent sessions of a user
-///
-/// `atomic` starts this program when it is needed and it leaves when it is not; there is seldom a reason to start it by
-/// hand. `atomic status`, `atomic stop` and `atomic logs` are the way to look at it.
+// Written here and not by clap: built without its help the parser is half as large, and the shim carries it too.
+const HELP: &str = "\
+Own all agent sessions of a user
+
+Usage: atomicd run --agent-dir DIR [--foreground] [--log-level LEVEL]
+
+`atomic` starts this program when it is needed, and it leaves when it is not; there
+is seldom a reason to start it by hand. `atomic status`, `atomic stop` and `atomic
+logs` are the way to look at it.
+
+Options of run:
+  --agent-dir DIR     The agent directory to serve
+  --foreground        Stay in the caller's session and directory, for debugging
+  --log-level LEVEL   error, warn, info, debug, trace, or a filter such as
+                      \"info,atomic_agent=trace\" (also from ATOMIC_LOG)
+
+  -h, --help          Print this
+  -v, --version       Print the version
+";
+
 #[derive(Parser)]
-#[command(name = "atomicd", version)]
+#[command(name = "atomicd", disable_help_flag = true, disable_version_flag = true)]
 struct Arguments {
-    /// End the children of the process on the other end of stdin when it is gone (used by atomicd itself)
-    #[arg(long, hide = true)]
+    #[arg(short, long, global = true)]
+    help: bool,
+    #[arg(short, long, short_alias = 'V')]
+    version: bool,
+    /// Ends the children of the process on the other end of stdin when it is gone; used by atomicd itself.
+    #[arg(long)]
     guard: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -22,31 +42,37 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Serve until there is nothing to do
     Run {
-        /// The agent directory to serve
         #[arg(long)]
         agent_dir: PathBuf,
-        /// Stay in the caller's session and directory, for debugging
         #[arg(long)]
         foreground: bool,
-        /// error, warn, info, debug, trace, or a filter such as "info,atomic_agent=trace"
-        #[arg(long, env = "ATOMIC_LOG")]
+        #[arg(long)]
         log_level: Option<String>,
     },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.help || arguments.version {
+        let text =
+            if arguments.help { HELP.to_owned() } else { format!("atomicd {}\n", atomic_daemon::build::ID) };
+        return match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     if arguments.guard {
         atomic_tools::guard_main(std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
     let Some(Verb::Run { agent_dir, foreground, log_level }) = arguments.verb else {
-        eprintln!("Error: nothing to do.\nHint: `atomic --mode rpc` starts atomicd by itself; see `atomicd --help`.");
+        eprintln!(
+            "Error: nothing to do.\nHint: `atomic --mode rpc` starts atomicd by itself; see `atomicd --help`."
+        );
         return ExitCode::from(2);
     };
-    match serve(agent_dir, foreground, log_level) {
+    match serve(agent_dir, foreground, log_level.or_else(|| std::env::var("ATOMIC_LOG").ok())) {
         Ok(()) => ExitCode::SUCCESS,
         // The loser of a race is no failure: the winner serves.
         Err(error) if matches!(error.downcast_ref(), Some(LinkError::AlreadyRunning { .. })) => {

@@ -42,7 +42,7 @@ impl Sessions {
     }
 
     /// Starts a session whose file nobody else can have.
-    pub fn start_fresh(self: &Arc<Self>, prepared: Prepared) -> SessionHandle {
+    pub(crate) fn start_fresh(self: &Arc<Self>, prepared: Prepared) -> SessionHandle {
         let cell = Cell::default();
         if let Some(path) = prepared.file() {
             self.files.insert(path.to_owned(), cell.clone());
@@ -54,7 +54,7 @@ impl Sessions {
     }
 
     /// Starts a session for the cell of its file.
-    pub fn start_stored(self: &Arc<Self>, prepared: Prepared, cell: &Cell) -> SessionHandle {
+    pub(crate) fn start_stored(self: &Arc<Self>, prepared: Prepared, cell: &Cell) -> SessionHandle {
         let (sessions, cell) = (self.clone(), cell.clone());
         let session = actor::start(prepared, move |over| sessions.ended(over, &cell));
         self.live.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
@@ -67,7 +67,10 @@ impl Sessions {
             // Only if the place is still this session's.
             self.files.remove_if(path, |_, current| Arc::ptr_eq(current, cell));
         }
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other.info().id != session.info().id);
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|other| other.info().id != session.info().id);
         self.changed.notify_one();
     }
 }

@@ -73,7 +73,11 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.answered {
-            let record = response::failure(self.id.as_ref(), self.command, "The session ended before this command was answered");
+            let record = response::failure(
+                self.id.as_ref(),
+                self.command,
+                "The session ended before this command was answered",
+            );
             self.client.outbox.answer(self.line, Some(Bytes::from(record)));
             self.client.closed(self.lane);
         }

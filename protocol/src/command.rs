@@ -226,9 +226,10 @@ impl Command {
             | Command::GetAvailableModels
             | Command::GetSessionStats
             | Command::GetEntries { .. } => Lane::Read,
-            Command::Abort | Command::ClearQueue | Command::AbortBash { .. } | Command::ExtensionUiResponse(_) => {
-                Lane::Control
-            }
+            Command::Abort
+            | Command::ClearQueue
+            | Command::AbortBash { .. }
+            | Command::ExtensionUiResponse(_) => Lane::Control,
             Command::Bash { .. } => Lane::Concurrent,
         }
     }
@@ -244,10 +245,18 @@ impl Request {
         let fields = match Fields::parse(&text) {
             Ok(fields) => fields,
             Err(NotAnObject::OtherValue) => {
-                return Err(response::failure(None, "unknown", "Invalid command: a command is a JSON object"));
+                return Err(response::failure(
+                    None,
+                    "unknown",
+                    "Invalid command: a command is a JSON object",
+                ));
             }
             Err(NotAnObject::Syntax(error)) => {
-                return Err(response::failure(None, "parse", &format!("Failed to parse command: {}", syntax(&text, &error))));
+                return Err(response::failure(
+                    None,
+                    "parse",
+                    &format!("Failed to parse command: {}", syntax(&text, &error)),
+                ));
             }
         };
         let id = fields.get("id").map(|id| match &text {
@@ -535,31 +544,69 @@ mod tests {
     #[test]
     fn every_line_has_an_answer_that_echoes_the_raw_id() {
         let answers = [
-            ("", r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#),
-            (" \t", r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#),
-            ("null", r#"{"type":"response","command":"unknown","success":false,"error":"Invalid command: a command is a JSON object"}"#),
+            (
+                "",
+                r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#,
+            ),
+            (
+                " \t",
+                r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#,
+            ),
+            (
+                "null",
+                r#"{"type":"response","command":"unknown","success":false,"error":"Invalid command: a command is a JSON object"}"#,
+            ),
             ("{}", r#"{"type":"response","success":false,"error":"Unknown command: undefined"}"#),
-            (r#"{"id":"x0"}"#, r#"{"id":"x0","type":"response","success":false,"error":"Unknown command: undefined"}"#),
-            (r#"{"type":5}"#, r#"{"type":"response","command":5,"success":false,"error":"Unknown command: 5"}"#),
-            (r#"{"id":{"b": [1.0]},"type":"context_compact"}"#, r#"{"id":{"b": [1.0]},"type":"response","command":"context_compact","success":false,"error":"Unknown command: context_compact"}"#),
-            (r#"{"id":null,"type":"fork"}"#, r#"{"id":null,"type":"response","command":"fork","success":false,"error":"fork is not built in this version"}"#),
-            (r#"{"id":"\ud800","type":"prompt"}"#, r#"{"id":"\ud800","type":"response","command":"prompt","success":false,"error":"Invalid prompt command: message must be a string"}"#),
-            (r#"{"type":"set_steering_mode","mode":"x"}"#, r#"{"type":"response","command":"set_steering_mode","success":false,"error":"Invalid set_steering_mode command: mode must be \"all\" or \"one-at-a-time\""}"#),
-            (r#"{"type":"set_session_name","name":"  "}"#, r#"{"type":"response","command":"set_session_name","success":false,"error":"Session name cannot be empty"}"#),
-            (r#"{"type":"prompt","message":"m","images":[{"type":"image","data":"%%","mimeType":"image/png"}]}"#, r#"{"type":"response","command":"prompt","success":false,"error":"Invalid image data: images[].data must be base64"}"#),
+            (
+                r#"{"id":"x0"}"#,
+                r#"{"id":"x0","type":"response","success":false,"error":"Unknown command: undefined"}"#,
+            ),
+            (
+                r#"{"type":5}"#,
+                r#"{"type":"response","command":5,"success":false,"error":"Unknown command: 5"}"#,
+            ),
+            (
+                r#"{"id":{"b": [1.0]},"type":"context_compact"}"#,
+                r#"{"id":{"b": [1.0]},"type":"response","command":"context_compact","success":false,"error":"Unknown command: context_compact"}"#,
+            ),
+            (
+                r#"{"id":null,"type":"fork"}"#,
+                r#"{"id":null,"type":"response","command":"fork","success":false,"error":"fork is not built in this version"}"#,
+            ),
+            (
+                r#"{"id":"\ud800","type":"prompt"}"#,
+                r#"{"id":"\ud800","type":"response","command":"prompt","success":false,"error":"Invalid prompt command: message must be a string"}"#,
+            ),
+            (
+                r#"{"type":"set_steering_mode","mode":"x"}"#,
+                r#"{"type":"response","command":"set_steering_mode","success":false,"error":"Invalid set_steering_mode command: mode must be \"all\" or \"one-at-a-time\""}"#,
+            ),
+            (
+                r#"{"type":"set_session_name","name":"  "}"#,
+                r#"{"type":"response","command":"set_session_name","success":false,"error":"Session name cannot be empty"}"#,
+            ),
+            (
+                r#"{"type":"prompt","message":"m","images":[{"type":"image","data":"%%","mimeType":"image/png"}]}"#,
+                r#"{"type":"response","command":"prompt","success":false,"error":"Invalid image data: images[].data must be base64"}"#,
+            ),
         ];
         for (line, answer) in answers {
             assert_eq!(parse(line).unwrap_err(), answer, "{line}");
         }
         for name in NOT_BUILT {
             let answer = parse(&format!(r#"{{"type":"{name}"}}"#)).unwrap_err();
-            assert!(answer.ends_with(&format!(r#""error":"{name} is not built in this version"}}"#)), "{answer}");
+            assert!(
+                answer.ends_with(&format!(r#""error":"{name} is not built in this version"}}"#)),
+                "{answer}"
+            );
         }
     }
 
     #[test]
     fn text_is_read_as_javascript_reads_it() {
-        let request = parse(r#"{"type":"steer","message":"first","message":"a\ud83d\ude00\udc00","future":[[[1]]]}"#).unwrap();
+        let request =
+            parse(r#"{"type":"steer","message":"first","message":"a\ud83d\ude00\udc00","future":[[[1]]]}"#)
+                .unwrap();
         assert_eq!(request.command, Command::Steer { message: "a😀\u{fffd}".into(), images: vec![] });
         let bytes = Bytes::from_static(b"{\"id\":\"\xff\",\"type\":\"steer\",\"message\":\"\xff\"}");
         let request = Request::parse(&bytes).unwrap();

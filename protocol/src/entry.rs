@@ -130,7 +130,9 @@ impl Entry {
         let mut out = Vec::new();
         let mut object = ObjectWriter::begin(&mut out);
         object.str("type", self.body.kind());
-        if let EntryBody::CustomMessage { custom_type, content, display, details, exclude_from_context } = &self.body {
+        if let EntryBody::CustomMessage { custom_type, content, display, details, exclude_from_context } =
+            &self.body
+        {
             object.str("customType", custom_type).raw("content", content.bytes()).bool("display", *display);
             if let Some(details) = details {
                 object.raw("details", details.bytes());
@@ -201,7 +203,11 @@ mod tests {
             details: None,
             exclude_from_context: false,
         });
-        assert!(custom.starts_with(r#"{"type":"custom_message","customType":"t","content":"c","display":true,"id":"#));
+        assert!(
+            custom.starts_with(
+                r#"{"type":"custom_message","customType":"t","content":"c","display":true,"id":"#
+            )
+        );
     }
 
     #[test]

@@ -404,7 +404,9 @@ mod tests {
     /// Bytes → value → bytes, at least one line for each event and each delta.
     #[test]
     fn each_event_round_trips_to_the_byte() {
-        let update = |delta: &str| format!(r#"{{"type":"message_update","usage":{{"input":1}},"assistantMessageEvent":{delta}}}"#);
+        let update = |delta: &str| {
+            format!(r#"{{"type":"message_update","usage":{{"input":1}},"assistantMessageEvent":{delta}}}"#)
+        };
         let mut corpus: Vec<String> = [
             r#"{"type":"agent_start"}"#,
             r#"{"type":"agent_end","messages":[{"role":"user","content":"a"},{"role":"x"}]}"#,

@@ -395,9 +395,13 @@ mod tests {
         assert!(text.starts_with(r#"{"type":"hello","link":1,"#), "{text}");
         assert!(text.contains(r#""cwd":{"b64":"L3RtcC//"}"#), "{text}");
         let back: Hello = serde_json::from_str(&text).unwrap();
-        assert_eq!((back.cwd, back.argv, back.env), (hello.cwd.clone(), hello.argv.clone(), hello.env.clone()));
+        assert_eq!(
+            (back.cwd, back.argv, back.env),
+            (hello.cwd.clone(), hello.argv.clone(), hello.env.clone())
+        );
         assert!(!format!("{hello:?}").contains("secret"));
-        let sparse: Hello = serde_json::from_str(r#"{"type":"hello","link":1,"cwd":"/","future":1}"#).unwrap();
+        let sparse: Hello =
+            serde_json::from_str(r#"{"type":"hello","link":1,"cwd":"/","future":1}"#).unwrap();
         assert_eq!(sparse.mode, Mode::Rpc);
     }
 

@@ -504,9 +504,12 @@ mod tests {
 
     #[test]
     fn unknown_blocks_and_null_content_are_kept() {
-        let raw = Raw::parse(r#"{"role":"assistant","content":[{"type":"new","x":1}],"stopReason":"stop"}"#).unwrap();
+        let raw = Raw::parse(r#"{"role":"assistant","content":[{"type":"new","x":1}],"stopReason":"stop"}"#)
+            .unwrap();
         let Message::Assistant(message) = Message::parse(&raw).unwrap() else { panic!("an assistant") };
-        assert!(matches!(&message.content[0], Block::Other(raw) if raw.as_str() == r#"{"type":"new","x":1}"#));
+        assert!(
+            matches!(&message.content[0], Block::Other(raw) if raw.as_str() == r#"{"type":"new","x":1}"#)
+        );
         let raw = Raw::parse(r#"{"role":"assistant","content":null,"stopReason":"stop"}"#).unwrap();
         assert!(matches!(Message::parse(&raw).unwrap(), Message::Assistant(m) if m.content.is_empty()));
     }

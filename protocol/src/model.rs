@@ -342,7 +342,8 @@ mod tests {
         let plain = spec(r#"{"id":"m","reasoning":true}"#);
         assert_eq!(plain.thinking_levels().len(), 5);
         assert_eq!(plain.clamp_thinking(ThinkingLevel::Max), ThinkingLevel::High);
-        let mapped = spec(r#"{"id":"m","reasoning":true,"thinkingLevelMap":{"off":null,"minimal":null,"max":"max"}}"#);
+        let mapped =
+            spec(r#"{"id":"m","reasoning":true,"thinkingLevelMap":{"off":null,"minimal":null,"max":"max"}}"#);
         assert_eq!(mapped.clamp_thinking(ThinkingLevel::Off), ThinkingLevel::Low);
         assert_eq!(mapped.clamp_thinking(ThinkingLevel::Xhigh), ThinkingLevel::Max);
         let dull = spec(r#"{"id":"m"}"#);

@@ -56,7 +56,12 @@ impl Answer {
 
     /// The message so far and, for tool calls still open, their index and raw argument text: what a joiner is shown.
     pub(crate) fn so_far(&self) -> (Raw, Vec<(usize, String)>) {
-        let open = self.arguments.iter().enumerate().filter_map(|(index, text)| Some((index, text.clone()?))).collect();
+        let open = self
+            .arguments
+            .iter()
+            .enumerate()
+            .filter_map(|(index, text)| Some((index, text.clone()?)))
+            .collect();
         (Raw::from_serialize(&self.message), open)
     }
 
@@ -91,7 +96,10 @@ impl Answer {
                 Delta::TextStart { index }
             }
             ModelEvent::ThinkingStart { index } => {
-                self.open(index, Block::Thinking { thinking: String::new(), signature: None, redacted: false });
+                self.open(
+                    index,
+                    Block::Thinking { thinking: String::new(), signature: None, redacted: false },
+                );
                 Delta::ThinkingStart { index }
             }
             ModelEvent::ToolCallStart { index, id, name } => {

@@ -55,7 +55,8 @@ impl Agent {
             AgentCommand::SetModel(model) => {
                 let level = model.clamp_thinking(self.thinking);
                 let previous = self.model.replace(model.clone());
-                let same = previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
+                let same =
+                    previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
                 if !same {
                     let (provider, model_id) = (model.provider.clone(), model.id.clone());
                     self.append(EntryBody::ModelChange { provider, model_id });
@@ -123,9 +124,11 @@ impl Agent {
         if busy && behavior.is_none() {
             return self.answer(request, Err(ALREADY_PROCESSING.to_owned()));
         }
-        let ask = Hook::Input { text: text.clone(), images: images.clone(), behavior: behavior.filter(|_| busy) };
+        let ask =
+            Hook::Input { text: text.clone(), images: images.clone(), behavior: behavior.filter(|_| busy) };
         let hook = self.ask(ask);
-        let pending = PendingPrompt { hook, request, text, images, behavior, starting: false, aborted: false };
+        let pending =
+            PendingPrompt { hook, request, text, images, behavior, starting: false, aborted: false };
         if busy {
             self.queueing.push(pending);
         } else {

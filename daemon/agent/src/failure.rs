@@ -13,11 +13,11 @@ use atomic_protocol::message::role;
 use atomic_protocol::model::ModelFailure;
 use atomic_protocol::tool::ToolOutput;
 
+use crate::Agent;
 use crate::answer::{Answer, End};
 use crate::effect::Effect;
 use crate::input::ModelCallId;
 use crate::run::Waiting;
-use crate::Agent;
 
 /// Which records clients have seen begin and not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,8 +152,12 @@ impl Agent {
             }
         }
         if self.announced.in_agent() {
-            let mut messages: Vec<Raw> =
-                run.messages.into_iter().filter(|(id, _)| !lost.contains(id)).map(|(_, message)| message).collect();
+            let mut messages: Vec<Raw> = run
+                .messages
+                .into_iter()
+                .filter(|(id, _)| !lost.contains(id))
+                .map(|(_, message)| message)
+                .collect();
             let message = self.failure_message(error);
             if !self.announced.in_turn() {
                 self.emit(Event::TurnStart);

@@ -153,7 +153,10 @@ impl Agent {
     pub fn begin(&mut self, record_model: bool, record_thinking: bool, now: Millis) -> Vec<Effect> {
         self.now = now;
         if let (true, Some(model)) = (record_model, self.model.clone()) {
-            self.append(EntryBody::ModelChange { provider: model.provider.clone(), model_id: model.id.clone() });
+            self.append(EntryBody::ModelChange {
+                provider: model.provider.clone(),
+                model_id: model.id.clone(),
+            });
         }
         if record_thinking {
             self.append(EntryBody::ThinkingLevelChange { level: self.thinking.as_str().to_owned() });
@@ -247,7 +250,8 @@ impl Agent {
 
     fn append(&mut self, body: EntryBody) -> EntryId {
         let id = self.ids.entry();
-        let entry = Entry { id: id.clone(), parent_id: self.leaf.replace(id.clone()), timestamp: self.now, body };
+        let entry =
+            Entry { id: id.clone(), parent_id: self.leaf.replace(id.clone()), timestamp: self.now, body };
         self.out.push(Effect::Append(entry));
         id
     }

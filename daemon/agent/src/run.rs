@@ -67,7 +67,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Hook(HookId, Then),
-    Model(ModelCallId, Answer),
+    Model(ModelCallId, Box<Answer>),
     Tools,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Then {
     /// Write this message and announce its end.
     Write(Raw),
     /// Write this answer, announce its end, go on with its calls.
-    WriteAnswer(AssistantMessage, Raw),
+    WriteAnswer(Box<AssistantMessage>, Raw),
     /// Call the model.
     Call,
     /// Say that the run is over.
@@ -160,7 +160,8 @@ impl Agent {
             }
             Step::AfterTurn => self.after_turn(),
             Step::AgentEnd => {
-                let messages: Vec<Raw> = self.active().messages.iter().map(|(_, message)| message.clone()).collect();
+                let messages: Vec<Raw> =
+                    self.active().messages.iter().map(|(_, message)| message.clone()).collect();
                 let event = Event::AgentEnd { messages: messages.clone() };
                 self.ask_then(Hook::AgentEnd { messages }, Then::Emit(event));
             }
@@ -203,12 +204,12 @@ impl Agent {
             Then::WriteAnswer(typed, message) => {
                 let (typed, message) = match answer {
                     HookAnswer::Message(other) => match Message::parse(&other) {
-                        Ok(Message::Assistant(typed)) => (typed, other),
+                        Ok(Message::Assistant(typed)) => (Box::new(typed), other),
                         _ => (typed, message),
                     },
                     _ => (typed, message),
                 };
-                self.write_answer(typed, message);
+                self.write_answer(*typed, message);
             }
             Then::Call => {
                 if self.active().aborted {
@@ -232,7 +233,8 @@ impl Agent {
     fn call_model(&mut self, messages: Option<Vec<Raw>>) {
         let model = self.model.clone().expect("a run starts only with a model, and a model is only replaced");
         let call = ModelCallId(self.number());
-        let context = messages.unwrap_or_else(|| self.context.iter().map(|(_, message)| message.clone()).collect());
+        let context =
+            messages.unwrap_or_else(|| self.context.iter().map(|(_, message)| message.clone()).collect());
         self.prompt.model_name = if model.name.is_empty() { model.id.clone() } else { model.name.clone() };
         self.prompt.thinking = self.thinking;
         self.prompt.tools = self.tools.clone();
@@ -240,7 +242,7 @@ impl Agent {
             Some(system) => system.as_str().into(),
             None => prompt::system_prompt(&self.prompt).into(),
         };
-        let answer = Answer::new(&model, self.now);
+        let answer = Box::new(Answer::new(&model, self.now));
         let (thinking, tools) = (self.thinking, self.tools.clone());
         self.out.push(Effect::CallModel(ModelCall { call, model, thinking, system, context, tools }));
         self.active().waiting = Some(Waiting::Model(call, answer));
@@ -265,7 +267,7 @@ impl Agent {
             }
             if let Some(end) = end {
                 // Whatever the adapter says after its last word is not part of the answer.
-                return self.finish_answer(answer, end);
+                return self.finish_answer(*answer, end);
             }
         }
         self.active().waiting = Some(Waiting::Model(call, answer));
@@ -278,7 +280,10 @@ impl Agent {
         if !started {
             self.emit(Event::MessageStart { message: message.clone() });
         }
-        self.ask_then(Hook::MessageEnd { message: message.clone() }, Then::WriteAnswer(typed, message));
+        self.ask_then(
+            Hook::MessageEnd { message: message.clone() },
+            Then::WriteAnswer(Box::new(typed), message),
+        );
     }
 
     /// The answer of a call that an abort kept from being made.
@@ -360,7 +365,9 @@ impl Agent {
     /// in the queue for the next prompt, since another call would most likely fail the same way.
     fn after_run(&mut self) {
         let run = self.active();
-        let failed = run.terminated && !run.aborted && run.messages.last().is_some_and(|(_, message)| is_error(message));
+        let failed = run.terminated
+            && !run.aborted
+            && run.messages.last().is_some_and(|(_, message)| is_error(message));
         if self.queues.is_empty() || failed {
             self.active().steps.push_back(Step::Settle);
             return;
@@ -385,7 +392,7 @@ impl Agent {
             Some(Waiting::Model(call, answer)) => {
                 let text = if answer.started { ABORTED_DURING } else { ABORTED_BEFORE };
                 self.out.push(Effect::CancelModel(call));
-                self.finish_answer(answer, End::Aborted(text));
+                self.finish_answer(*answer, End::Aborted(text));
             }
             waiting => {
                 run.waiting = waiting;

@@ -224,9 +224,10 @@ impl Agent {
 
     pub(crate) fn tool_hook_answered(&mut self, hook: HookId, answer: HookAnswer) {
         let Some(batch) = self.run.as_mut().and_then(|run| run.batch.as_mut()) else { return };
-        let at = batch.calls.iter().position(|call| {
-            matches!(call.state, State::Asking(id) | State::Checking(id, _) if id == hook)
-        });
+        let at = batch
+            .calls
+            .iter()
+            .position(|call| matches!(call.state, State::Asking(id) | State::Checking(id, _) if id == hook));
         let Some(at) = at else { return };
         match std::mem::replace(&mut batch.calls[at].state, State::Waiting) {
             State::Asking(_) => {
@@ -303,7 +304,10 @@ impl Agent {
         let calls = self.run.as_ref().and_then(|run| run.batch.as_ref()).map(|batch| &batch.calls);
         let mut events = Vec::new();
         for call in calls.into_iter().flatten() {
-            if !matches!(call.state, State::Running(..) | State::Checking(..) | State::Asking(_) | State::Ready(_)) {
+            if !matches!(
+                call.state,
+                State::Running(..) | State::Checking(..) | State::Asking(_) | State::Ready(_)
+            ) {
                 continue;
             }
             events.push(Event::ToolExecutionStart {

@@ -23,8 +23,14 @@ fn a_plain_answer() {
     assert_eq!(
         world.seen(),
         [
-            "message_start assistant", "message_update", "message_update", "message_update",
-            "message_end assistant", "turn_end", "agent_end", "agent_settled"
+            "message_start assistant",
+            "message_update",
+            "message_update",
+            "message_update",
+            "message_end assistant",
+            "turn_end",
+            "agent_end",
+            "agent_settled"
         ]
     );
     world.check_order();
@@ -47,14 +53,26 @@ fn tools_run_together_end_in_any_order_and_are_told_in_the_order_of_the_calls() 
     assert_eq!(
         world.seen(),
         [
-            "tool_execution_update", "tool_execution_end c1", "tool_execution_end c0", "message_start toolResult",
-            "message_end toolResult", "message_start toolResult", "message_end toolResult", "message_start toolResult",
-            "message_end toolResult", "turn_end", "turn_start"
+            "tool_execution_update",
+            "tool_execution_end c1",
+            "tool_execution_end c0",
+            "message_start toolResult",
+            "message_end toolResult",
+            "message_start toolResult",
+            "message_end toolResult",
+            "message_start toolResult",
+            "message_end toolResult",
+            "turn_end",
+            "turn_start"
         ]
     );
     let last = world.calls.last().unwrap();
     let context: Vec<&str> = last.context.iter().map(Raw::as_str).collect();
-    assert!(context[2].contains("zero") && context[3].contains("one") && context[4].contains("Tool nope not found"));
+    assert!(
+        context[2].contains("zero")
+            && context[3].contains("one")
+            && context[4].contains("Tool nope not found")
+    );
     world.answer(text("done"));
     world.check_order();
 }
@@ -80,7 +98,12 @@ fn one_sequential_tool_makes_the_batch_sequential() {
     world.tool_done(0, ToolOutput::text("zero"));
     assert_eq!(
         world.seen(),
-        ["tool_execution_end c0", "message_start toolResult", "message_end toolResult", "tool_execution_start c1"]
+        [
+            "tool_execution_end c0",
+            "message_start toolResult",
+            "message_end toolResult",
+            "tool_execution_start c1"
+        ]
     );
     world.tool_done(0, ToolOutput::text("one"));
     world.answer(text("done"));
@@ -117,7 +140,11 @@ fn steering_waits_for_the_turn_and_follow_ups_for_the_end() {
     world.prompt("first");
     world.answer(calls(&[("c0", "t")], StopReason::ToolUse));
     world.ask(AgentCommand::FollowUp { text: "later".into(), images: vec![] });
-    world.ask(AgentCommand::Prompt { text: "now".into(), images: vec![], behavior: Some(StreamingBehavior::Steer) });
+    world.ask(AgentCommand::Prompt {
+        text: "now".into(),
+        images: vec![],
+        behavior: Some(StreamingBehavior::Steer),
+    });
     world.seen();
     world.tool_done(0, ToolOutput::text("r"));
     assert_eq!(
@@ -180,10 +207,9 @@ fn clear_queue_gives_the_texts_back() {
 
 #[test]
 fn an_abort_before_the_first_event_and_one_in_the_middle() {
-    for (events, words, updates) in [
-        (vec![], "Request aborted", 0),
-        (text("partial")[..3].to_vec(), "Request was aborted", 2),
-    ] {
+    for (events, words, updates) in
+        [(vec![], "Request aborted", 0), (text("partial")[..3].to_vec(), "Request was aborted", 2)]
+    {
         let mut world = World::new();
         world.prompt("hi");
         world.seen();
@@ -193,7 +219,10 @@ fn an_abort_before_the_first_event_and_one_in_the_middle() {
         world.ask(AgentCommand::Abort);
         let seen = world.seen();
         assert_eq!(seen.iter().filter(|record| *record == "message_update").count(), updates);
-        assert_eq!(seen[seen.len() - 5..], ["message_end assistant", "turn_end", "agent_end", "agent_settled", "answer 2"]);
+        assert_eq!(
+            seen[seen.len() - 5..],
+            ["message_end assistant", "turn_end", "agent_end", "agent_settled", "answer 2"]
+        );
         let last = world.agent.messages().last().unwrap().as_str();
         assert!(last.contains(words) && last.contains(r#""stopReason":"aborted""#), "{last}");
         assert_eq!(last.contains("partial"), updates > 0);
@@ -226,8 +255,14 @@ fn an_abort_during_tools_waits_for_them_and_closes_with_an_empty_answer() {
     assert_eq!(
         seen[seen.len() - 8..],
         [
-            "turn_end", "turn_start", "message_start assistant", "message_end assistant", "turn_end", "agent_end",
-            "agent_settled", "answer 2"
+            "turn_end",
+            "turn_start",
+            "message_start assistant",
+            "message_end assistant",
+            "turn_end",
+            "agent_end",
+            "agent_settled",
+            "answer 2"
         ]
     );
     world.check_order();
@@ -243,8 +278,16 @@ fn an_abort_leaves_the_queue_to_a_run_of_its_own() {
     assert_eq!(
         world.seen(),
         [
-            "message_start assistant", "message_end assistant", "turn_end", "agent_end", "answer 3", "agent_start",
-            "turn_start", "queue_update", "message_start user", "message_end user"
+            "message_start assistant",
+            "message_end assistant",
+            "turn_end",
+            "agent_end",
+            "answer 3",
+            "agent_start",
+            "turn_start",
+            "queue_update",
+            "message_start user",
+            "message_end user"
         ]
     );
     world.answer(text("x"));
@@ -329,7 +372,9 @@ fn a_full_disk_ends_the_run_with_an_error_that_names_the_file() {
     world.answer(text("lost"));
     let seen = world.seen();
     assert_eq!(seen[seen.len() - 4..], ["message_end assistant", "turn_end", "agent_end", "agent_settled"]);
-    assert!(matches!(world.events.iter().rev().nth(3), Some(Event::MessageEnd { message }) if message.as_str().contains("/s.jsonl")));
+    assert!(
+        matches!(world.events.iter().rev().nth(3), Some(Event::MessageEnd { message }) if message.as_str().contains("/s.jsonl"))
+    );
     world.check_order();
     assert_eq!(world.agent.messages().count(), 1, "what is not in the file is not in the conversation");
 
@@ -355,7 +400,9 @@ fn hooks_can_replace_block_and_add() {
         world.feed(Input::HookAnswer { hook, answer });
     };
     answer(&mut world, HookAnswer::Transform { text: "changed".into(), images: vec![] });
-    let custom = Raw::parse(r#"{"role":"custom","customType":"x","content":"note","display":true,"timestamp":1}"#).unwrap();
+    let custom =
+        Raw::parse(r#"{"role":"custom","customType":"x","content":"note","display":true,"timestamp":1}"#)
+            .unwrap();
     answer(&mut world, HookAnswer::Start { messages: vec![custom], system: Some("mine".into()) });
     for _ in 0..4 {
         answer(&mut world, HookAnswer::Go); // agent_start, turn_start, both messages
@@ -385,7 +432,9 @@ fn a_joiner_is_told_the_run_so_far() {
     world.answer(events);
     let names: Vec<&str> = world.agent.joining().iter().map(Event::name).collect();
     assert_eq!(names, ["agent_start", "turn_start", "message_start", "message_update"]);
-    assert!(matches!(&world.agent.joining()[2], Event::MessageStart { message } if message.as_str().contains("so far")));
+    assert!(
+        matches!(&world.agent.joining()[2], Event::MessageStart { message } if message.as_str().contains("so far"))
+    );
     world.answer(vec![
         ModelEvent::ToolCallEnd { index: 1, arguments: Raw::empty_object(), thought_signature: None },
         done(StopReason::ToolUse),

@@ -38,8 +38,10 @@ fn play(seed: u64) {
         let name = format!("m{step}");
         match dice.roll(16) {
             0 | 1 => {
-                let behavior = [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
-                let request = world.ask(AgentCommand::Prompt { text: name.clone(), images: vec![], behavior });
+                let behavior =
+                    [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
+                let request =
+                    world.ask(AgentCommand::Prompt { text: name.clone(), images: vec![], behavior });
                 admitted.push((request, name));
             }
             2 => {
@@ -58,7 +60,9 @@ fn play(seed: u64) {
                 if let Some(Ok(Some(data))) = world.answers.get(&request) {
                     let data: serde_json::Value = data.read().unwrap();
                     for list in ["steering", "followUp"] {
-                        cleared.extend(data[list].as_array().unwrap().iter().map(|t| t.as_str().unwrap().to_owned()));
+                        cleared.extend(
+                            data[list].as_array().unwrap().iter().map(|t| t.as_str().unwrap().to_owned()),
+                        );
                     }
                 }
             }
@@ -112,7 +116,10 @@ fn play(seed: u64) {
         let queued = waiting.as_str().matches(&format!("\"{name}\"")).count();
         let given_back = cleared.iter().filter(|text| *text == name).count();
         let total = delivered + queued + given_back;
-        assert!(total == 1 || (failing && total == 0), "request {request} {name}: {delivered}+{queued}+{given_back}");
+        assert!(
+            total == 1 || (failing && total == 0),
+            "request {request} {name}: {delivered}+{queued}+{given_back}"
+        );
     }
     // Every call of a finished answer has a result.
     if !failing {

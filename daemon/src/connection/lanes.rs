@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use atomic_protocol::command::Lane;
 
 /// Parked lines of one connection; above this the socket is not read.
-pub const LANE_DEPTH: usize = 1024;
+pub(super) const LANE_DEPTH: usize = 1024;
 
 /// The lanes of one connection and what is parked in them.
 #[derive(Debug)]
-pub struct Lanes<T> {
+pub(super) struct Lanes<T> {
     busy: bool,
     parked: VecDeque<(Lane, T)>,
 }
@@ -22,7 +22,7 @@ impl<T> Default for Lanes<T> {
 
 impl<T> Lanes<T> {
     /// Takes the next line. Gives it back when it may start now.
-    pub fn admit(&mut self, lane: Lane, line: T) -> Option<T> {
+    pub(super) fn admit(&mut self, lane: Lane, line: T) -> Option<T> {
         let free = match lane {
             Lane::Control | Lane::Concurrent => true,
             // Everything parked before a read is a line that changes something, or waits behind one.
@@ -38,7 +38,7 @@ impl<T> Lanes<T> {
     }
 
     /// The ordinary line that ran was answered. Gives the lines that may start now, in order.
-    pub fn free(&mut self) -> Vec<T> {
+    pub(super) fn free(&mut self) -> Vec<T> {
         self.busy = false;
         let mut start = Vec::new();
         while let Some((lane, line)) = self.parked.pop_front() {
@@ -55,12 +55,12 @@ impl<T> Lanes<T> {
     }
 
     /// No more lines should be read for now.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.parked.len() >= LANE_DEPTH
     }
 
     /// An ordinary line runs.
-    pub fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.busy
     }
 }
@@ -87,16 +87,22 @@ mod tests {
     #[test]
     fn control_and_concurrent_lines_wait_for_nothing() {
         let mut lanes = Lanes::default();
-        let started = admit(&mut lanes, &[(Ordinary, "a"), (Ordinary, "b"), (Control, "stop"), (Concurrent, "bash")]);
+        let started =
+            admit(&mut lanes, &[(Ordinary, "a"), (Ordinary, "b"), (Control, "stop"), (Concurrent, "bash")]);
         assert_eq!(started, ["a", "stop", "bash"]);
     }
 
     #[test]
     fn reads_pass_a_busy_lane_but_no_parked_change() {
         let mut lanes = Lanes::default();
-        let started = admit(&mut lanes, &[(Ordinary, "compact"), (Read, "r1"), (Ordinary, "set"), (Read, "r2")]);
+        let started =
+            admit(&mut lanes, &[(Ordinary, "compact"), (Read, "r1"), (Ordinary, "set"), (Read, "r2")]);
         assert_eq!(started, ["compact", "r1"]);
-        assert_eq!(lanes.free(), ["set", "r2"], "a read starts with the change before it, which keeps its order");
+        assert_eq!(
+            lanes.free(),
+            ["set", "r2"],
+            "a read starts with the change before it, which keeps its order"
+        );
     }
 
     #[test]

@@ -116,9 +116,15 @@ impl Client {
 
 /// A line that may have to wait for its lane.
 enum Line {
-    Request { number: u64, request: Request },
+    Request {
+        number: u64,
+        request: Request,
+    },
     /// Not understood: its answer is known and only waits for its place in the order.
-    Refused { number: u64, answer: Bytes },
+    Refused {
+        number: u64,
+        answer: Bytes,
+    },
 }
 
 /// Why a connection ends.
@@ -245,7 +251,9 @@ impl Connection {
             Err(answer) => {
                 self.client.outbox.admit(number, 0, None, false);
                 self.client.opened();
-                if let Some(line) = self.lanes.admit(Lane::Read, Line::Refused { number, answer: answer.into() }) {
+                if let Some(line) =
+                    self.lanes.admit(Lane::Read, Line::Refused { number, answer: answer.into() })
+                {
                     self.start(line).await;
                 }
                 return;
@@ -274,7 +282,8 @@ impl Connection {
             return;
         }
         let (name, lane) = (request.command.name(), request.command.lane());
-        let ticket = Ticket::new(self.client.clone(), number, request.id.clone(), name, lane == Lane::Ordinary);
+        let ticket =
+            Ticket::new(self.client.clone(), number, request.id.clone(), name, lane == Lane::Ordinary);
         match request.command {
             Command::AbortBash { request_id } => {
                 self.client.cancel_bash(request_id.as_ref());
@@ -284,7 +293,8 @@ impl Connection {
                 match self.client.begin_bash(number, request.id.as_ref()) {
                     None => {
                         let id = request.id.as_ref().map_or("", Raw::as_str);
-                        let shown = atomic_protocol::json::string(id).map_or(id.to_owned(), |text| text.into_owned());
+                        let shown =
+                            atomic_protocol::json::string(id).map_or(id.to_owned(), |text| text.into_owned());
                         ticket.fail(&format!("Bash request id already active: {shown}"));
                     }
                     Some(cancel) => {

@@ -18,7 +18,10 @@ pub fn settle() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let ceiling = limit.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
     if limit.current.is_some_and(|current| current < ceiling) {
-        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(ceiling), maximum: limit.maximum });
+        let _ = rustix::process::setrlimit(
+            Resource::Nofile,
+            Rlimit { current: Some(ceiling), maximum: limit.maximum },
+        );
     }
     inherited::close();
     inherited::default_signals();
@@ -34,8 +37,10 @@ mod inherited {
         let Ok(entries) = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd")) else {
             return;
         };
-        let open: Vec<RawFd> =
-            entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        let open: Vec<RawFd> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|fd| *fd > 2)
+            .collect();
         for fd in open {
             // Only what is still open: the listing's own descriptor was closed with it.
             // SAFETY: the process has one thread and has opened nothing yet, so nobody else owns this descriptor.

@@ -18,7 +18,10 @@ impl Signals {
     /// # Errors
     /// When a handler cannot be installed.
     pub fn install() -> io::Result<Signals> {
-        Ok(Signals { interrupt: tokio::signal::windows::ctrl_c()?, close: tokio::signal::windows::ctrl_close()? })
+        Ok(Signals {
+            interrupt: tokio::signal::windows::ctrl_c()?,
+            close: tokio::signal::windows::ctrl_close()?,
+        })
     }
 
     /// The next one's name.

@@ -92,8 +92,12 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
     let (tool_sender, tool_receiver) = mpsc::channel(TOOL_INBOX);
     let info = Arc::new(prepared.info);
     let token = CancellationToken::new();
-    let handle =
-        SessionHandle { inbox: own.clone(), info: info.clone(), status: status_receiver, over: token.clone() };
+    let handle = SessionHandle {
+        inbox: own.clone(),
+        info: info.clone(),
+        status: status_receiver,
+        over: token.clone(),
+    };
     let unload_at = prepared.settings.daemon.unload_after.map(|after| Instant::now() + after);
     let actor = Actor {
         daemon: prepared.daemon,
@@ -141,6 +145,7 @@ impl Actor {
             let request = self.next_request();
             self.feed(Input::Command { request, command: AgentCommand::SetName(name) });
         }
+        self.daemon.clean(self.environment.env.temp_dir());
         tracing::info!(session = self.info.id, cwd = %self.info.cwd.display(), "session loaded");
         loop {
             self.after_each();
@@ -255,7 +260,9 @@ impl Actor {
                 let command = AgentCommand::Prompt { text: message, images, behavior: streaming_behavior };
                 self.ask(ticket, command);
             }
-            Command::Steer { message, images } => self.ask(ticket, AgentCommand::Steer { text: message, images }),
+            Command::Steer { message, images } => {
+                self.ask(ticket, AgentCommand::Steer { text: message, images })
+            }
             Command::FollowUp { message, images } => {
                 self.ask(ticket, AgentCommand::FollowUp { text: message, images });
             }

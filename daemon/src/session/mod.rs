@@ -1,13 +1,15 @@
 //! Sessions: one task owns one session, everybody else holds a handle.
 //!
-//! * [`open`] finds or makes a session for a caller; * `actor` is the task; `effects` performs what the agent decides;
-//!   `reads` answers what changes nothing; `work` runs models, tools and shell commands as child tasks.
+//! * [`open`] finds or makes a session for a caller, `shape` decides its model, tools and system prompt;
+//! * `actor` is the task; `effects` performs what the agent decides; `reads` answers what changes nothing; `work` runs
+//!   models, tools and shell commands as child tasks.
 
 pub(crate) mod actor;
 mod effects;
 
 pub mod open;
 mod reads;
+mod shape;
 pub(crate) mod work;
 
 use std::ffi::OsString;
@@ -35,6 +37,8 @@ pub struct Opening {
     pub cwd: PathBuf,
     /// The caller's environment.
     pub env: Arc<SessionEnv>,
+    /// The caller's umask.
+    pub umask: Option<u32>,
     /// The caller's options.
     pub options: SessionOptions,
 }

@@ -7,22 +7,21 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::prompt::PromptParts;
 use atomic_agent::{Agent, Config, IdSource};
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::Hello;
-use atomic_protocol::model::{Model, ThinkingLevel};
-use atomic_protocol::tool::ToolSpec;
+use atomic_protocol::model::ThinkingLevel;
 use atomic_providers::{Env, Registry, Setup};
 use atomic_session_store::{self as store, Store};
-use atomic_tools::{DEFAULT_TOOLS, SessionEnv, ToolEnvironment, builtin_specs};
+use atomic_tools::{SessionEnv, ToolEnvironment};
 
 use super::actor::Prepared;
+use super::shape::{self, Chosen};
 use super::{Opening, SessionHandle, SessionInfo};
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::settings::Settings;
-use crate::{clock, context_files};
 
 /// A session for a caller.
 pub struct Opened {
@@ -36,12 +35,21 @@ pub struct Opened {
 
 /// Variables of a joiner that replace the session's, if it has them: they name sockets and displays that live no longer
 /// than a login.
-const JOINER_VARIABLES: [&str; 6] =
-    ["SSH_AUTH_SOCK", "SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS"];
+const JOINER_VARIABLES: [&str; 6] = [
+    "SSH_AUTH_SOCK",
+    "SSH_CONNECTION",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
 
 /// The variables of a joiner that replace the session's.
 pub fn joiner_environment(hello: &Hello) -> Vec<(OsString, OsString)> {
-    let wanted = hello.env.iter().filter(|(name, _)| name.as_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
+    let wanted = hello
+        .env
+        .iter()
+        .filter(|(name, _)| name.as_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
     wanted.map(|(name, value)| (name.to_os(), value.to_os())).collect()
 }
 
@@ -61,7 +69,7 @@ enum Choice {
 pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions) -> Result<Opened, String> {
     let cwd = PathBuf::from(hello.cwd.to_os());
     let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
-    let opening = Arc::new(Opening { cwd, env: Arc::new(env), options: options.clone() });
+    let opening = Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options: options.clone() });
     let (asked, reattach) = (opening.clone(), hello.session.clone());
     let agent_dir = daemon.agent_dir.clone();
     let choice = blocking(move || choose(&agent_dir, &asked, reattach.as_deref())).await??;
@@ -140,7 +148,9 @@ fn not_applied(options: &SessionOptions, id: &str) -> Option<String> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| "Error: opening the session failed; the log says why".to_owned())
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| "Error: opening the session failed; the log says why".to_owned())
 }
 
 fn choose(agent_dir: &Path, opening: &Opening, reattach: Option<&str>) -> Result<Choice, String> {
@@ -243,7 +253,11 @@ struct Work {
 }
 
 impl Work {
-    async fn fresh(self, dir: Option<PathBuf>, id: Option<String>) -> Result<(SessionHandle, Vec<String>), String> {
+    async fn fresh(
+        self,
+        dir: Option<PathBuf>,
+        id: Option<String>,
+    ) -> Result<(SessionHandle, Vec<String>), String> {
         let daemon = self.daemon.clone();
         let header = Header {
             id: id.unwrap_or_else(store::new_session_id),
@@ -317,17 +331,24 @@ impl Work {
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
             .collect();
         let context = store::context(&store);
-        let registry = Registry::load(Setup { agent_dir: daemon.agent_dir.clone(), env: provider_env, ..Setup::default() });
+        let registry = Registry::load(Setup {
+            agent_dir: daemon.agent_dir.clone(),
+            env: provider_env,
+            ..Setup::default()
+        });
         notices.extend(registry.warnings().iter().cloned());
-        let (registry, model, typed) = choose_model(registry, options, context.model.as_ref(), &settings, &mut notices)?;
+        let saved = context.model.as_ref();
+        let Chosen { registry, model, thinking: typed } =
+            shape::choose_model(registry, options, saved, &settings, &mut notices)?;
         let thinking = options
             .thinking
             .or(typed)
             .or_else(|| context.thinking.as_deref().and_then(ThinkingLevel::parse))
             .or(settings.default_thinking_level)
             .unwrap_or(ThinkingLevel::Medium);
-        let tools = choose_tools(options, &settings, &mut notices);
-        let prompt = prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices);
+        let tools = shape::choose_tools(options, &settings, &mut notices);
+        let prompt =
+            shape::prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices);
         let id = store.header().id.clone();
         let file = store.path().map(Path::to_owned);
         let (record_model, record_thinking) = (is_new, context.thinking.is_none());
@@ -351,6 +372,7 @@ impl Work {
             session_file: file.clone(),
             shell_path: settings.shell_path.clone().map(PathBuf::from),
             shell_command_prefix: settings.shell_command_prefix.clone(),
+            umask: opening.umask,
             children: daemon.children.clone(),
         };
         let name = options.name.clone();
@@ -363,7 +385,11 @@ impl Work {
 }
 
 fn warning(text: &str) -> String {
-    if text.starts_with("Warning: ") || text.starts_with("Note: ") { text.to_owned() } else { format!("Warning: {text}") }
+    if text.starts_with("Warning: ") || text.starts_with("Note: ") {
+        text.to_owned()
+    } else {
+        format!("Warning: {text}")
+    }
 }
 
 /// Ids of new entries: random, eight hex digits, none that the file has.
@@ -374,102 +400,5 @@ impl IdSource for EntryIds {
         let id = store::new_entry_id(|id| self.0.contains(&EntryId::from(id)));
         self.0.insert(id.clone());
         id
-    }
-}
-
-/// Command line, then the session's own, then the settings' default, then the first that can be used.
-fn choose_model(
-    mut registry: Registry,
-    options: &SessionOptions,
-    saved: Option<&(String, String)>,
-    settings: &Settings,
-    notices: &mut Vec<String>,
-) -> Result<(Registry, Option<Arc<Model>>, Option<ThinkingLevel>), String> {
-    let saved_demo = saved.is_some_and(|(provider, _)| provider == atomic_providers::demo::PROVIDER);
-    let named_demo = options.provider.as_deref() == Some(atomic_providers::demo::PROVIDER);
-    if named_demo || saved_demo {
-        registry = registry.with_demo();
-    }
-    if options.provider.is_some() || options.model.is_some() {
-        let resolved = registry
-            .resolve(options.provider.as_deref(), options.model.as_deref())
-            .map_err(|error| format!("Error: {error}"))?;
-        notices.extend(resolved.warnings);
-        if resolved.model.provider == atomic_providers::demo::PROVIDER {
-            registry = registry.with_demo();
-        }
-        if let Some(key) = &options.api_key {
-            registry = registry.with_api_key(&resolved.model.provider, key);
-        }
-        return Ok((registry, Some(resolved.model), resolved.thinking));
-    }
-    if options.api_key.is_some() {
-        return Err("Error: --api-key requires a model to be specified via --model or --provider/--model".to_owned());
-    }
-    if let Some((provider, id)) = saved {
-        match registry.find(provider, id) {
-            Some(model) if registry.has_auth(&model) => return Ok((registry, Some(model), None)),
-            found => {
-                let reason = if found.is_some() { "no auth configured" } else { "model no longer exists" };
-                let other = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
-                let instead = match &other {
-                    Some(model) => format!("Using {}/{}.", model.provider, model.id),
-                    None => "No other model is available.".to_owned(),
-                };
-                notices.push(format!("Could not restore model {provider}/{id} ({reason}). {instead}"));
-                return Ok((registry, other, None));
-            }
-        }
-    }
-    let model = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
-    Ok((registry, model, None))
-}
-
-fn choose_tools(options: &SessionOptions, settings: &Settings, notices: &mut Vec<String>) -> Arc<[ToolSpec]> {
-    let specs = builtin_specs();
-    let wanted: Vec<String> = match (&options.tools, &settings.default_tools) {
-        _ if options.no_tools || options.no_builtin_tools => Vec::new(),
-        (Some(named), _) => named.clone(),
-        (None, Some(named)) => named.clone(),
-        (None, None) => DEFAULT_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
-    };
-    for name in &wanted {
-        if !specs.iter().any(|spec| spec.name == *name) {
-            notices.push(format!("There is no tool \"{name}\""));
-        }
-    }
-    let active = |spec: &&ToolSpec| wanted.contains(&spec.name) && !options.exclude_tools.contains(&spec.name);
-    specs.iter().filter(active).cloned().collect()
-}
-
-fn prompt_parts(
-    agent_dir: &Path,
-    opening: &Opening,
-    cwd: &Path,
-    tools: Arc<[ToolSpec]>,
-    thinking: ThinkingLevel,
-    notices: &mut Vec<String>,
-) -> PromptParts {
-    let options = &opening.options;
-    // A prompt may be given as a text or as the path of a file that holds it.
-    let text_of = |given: &String| {
-        let path = opening.cwd.join(given);
-        if given.len() < 4096 && path.is_file() { std::fs::read_to_string(path).unwrap_or_else(|_| given.clone()) } else { given.clone() }
-    };
-    let (files, warnings) = if options.no_context_files {
-        (Vec::new(), Vec::new())
-    } else {
-        context_files::discover(agent_dir, None, cwd, false)
-    };
-    notices.extend(warnings);
-    PromptParts {
-        custom: options.system_prompt.as_ref().map(text_of),
-        append: options.append_system_prompt.iter().map(text_of).collect(),
-        tools,
-        context_files: files.into_iter().map(|file| (file.path.to_string_lossy().into_owned(), file.content)).collect(),
-        model_name: String::new(),
-        thinking,
-        date: clock::local_date(),
-        cwd: cwd.to_string_lossy().into_owned(),
     }
 }

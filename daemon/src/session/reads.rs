@@ -80,7 +80,8 @@ impl Actor {
         let window = self.agent.model().map_or(0, |model| model.context_window);
         if window > 0 {
             let messages: Vec<Raw> = self.agent.messages().cloned().collect();
-            let tokens = context::context_tokens(&messages).unwrap_or_else(|| context::estimate_tokens(&messages));
+            let tokens =
+                context::context_tokens(&messages).unwrap_or_else(|| context::estimate_tokens(&messages));
             let out = object.key("contextUsage");
             let mut usage = ObjectWriter::begin(out);
             usage.int("tokens", tokens as i64).int("contextWindow", window as i64);

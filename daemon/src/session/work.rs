@@ -66,7 +66,12 @@ impl Actor {
         let options = ContextOptions { block_images: self.settings.block_images };
         let session_id = self.info.id.clone();
         let (http, registry, token) = (self.daemon.http.clone(), self.registry.clone(), cancel.clone());
-        tracing::debug!(session = session_id, model = call.model.id, messages = call.context.len(), "model call");
+        tracing::debug!(
+            session = session_id,
+            model = call.model.id,
+            messages = call.context.len(),
+            "model call"
+        );
         tokio::spawn(async move {
             let messages = match context::for_model(&call.context, &options) {
                 Ok(messages) => messages,
@@ -109,7 +114,8 @@ impl Actor {
         let (environment, variables, own) = (self.environment.clone(), self.variables(), self.own.clone());
         tokio::spawn(async move {
             let (sender, mut deltas) = mpsc::channel(atomic_tools::DELTA_CHANNEL);
-            let shell = ShellCommand { command: command.clone(), timeout: None, text: OutputText::Plain, variables };
+            let shell =
+                ShellCommand { command: command.clone(), timeout: None, text: OutputText::Plain, variables };
             let run = atomic_tools::run_shell(shell, &environment, cancel, Some(sender));
             let client = ticket.client().clone();
             let id = ticket.id().cloned();
@@ -120,7 +126,8 @@ impl Actor {
                         atomic_tools::Channel::Stderr => Channel::Stderr,
                     };
                     let mut record = Vec::new();
-                    Event::BashExecutionUpdate { id: id.clone(), channel, delta: delta.text }.write_line(&mut record);
+                    Event::BashExecutionUpdate { id: id.clone(), channel, delta: delta.text }
+                        .write_line(&mut record);
                     while client.outbox.is_full() {
                         client.outbox.moved().await;
                     }
@@ -200,7 +207,9 @@ pub(super) fn run_tool(actor: &Actor, run: ToolRunId, call: ToolCall) -> DropGua
     tokio::spawn(async move {
         let (sink, mut updates) = UpdateSink::channel();
         let mut work =
-            tokio::spawn(async move { atomic_tools::run(&call, &variables, &environment, token, sink).await });
+            tokio::spawn(
+                async move { atomic_tools::run(&call, &variables, &environment, token, sink).await },
+            );
         let mut resting = Instant::now();
         let output = loop {
             tokio::select! {

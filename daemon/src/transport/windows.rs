@@ -20,9 +20,9 @@ impl Listener {
     /// When the thread cannot be started.
     pub fn new(listener: atomic_link::listen::Listener) -> io::Result<Listener> {
         let (sender, receiver) = mpsc::channel(ACCEPTED);
-        std::thread::Builder::new().name("accept".into()).spawn(move || {
-            while sender.blocking_send(listener.accept()).is_ok() {}
-        })?;
+        std::thread::Builder::new()
+            .name("accept".into())
+            .spawn(move || while sender.blocking_send(listener.accept()).is_ok() {})?;
         Ok(Listener(tokio::sync::Mutex::new(receiver)))
     }
 

@@ -7,11 +7,13 @@ mod windows;
 
 #[cfg(unix)]
 pub(crate) use unix::{
-    Group, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells, system_temp_dir,
+    Group, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells,
+    system_temp_dir,
 };
 #[cfg(windows)]
 pub(crate) use windows::{
-    Group, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells, system_temp_dir,
+    Group, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells,
+    system_temp_dir,
 };
 
 /// How a group is asked to end.

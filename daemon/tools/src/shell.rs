@@ -241,10 +241,14 @@ async fn start(
     command: &ShellCommand,
     environment: &ToolEnvironment,
 ) -> Result<(Child, ChildGroup), ToolError> {
-    let line = match &environment.shell_command_prefix {
+    let mut line = match &environment.shell_command_prefix {
         Some(prefix) if !prefix.is_empty() => format!("{prefix}\n{}", command.command),
         _ => command.command.clone(),
     };
+    if let Some(umask) = environment.umask {
+        // On the first line, so that the numbers in the shell's complaints stay those of the command.
+        line = format!("umask {umask:04o}; {line}");
+    }
     let environment = environment.clone();
     let env = environment.child_env(&command.variables);
     // Looking for the shell, starting it and telling the guard all block.

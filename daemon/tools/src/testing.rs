@@ -57,6 +57,7 @@ impl Place {
             session_file: None,
             shell_path: None,
             shell_command_prefix: None,
+            umask: None,
             children: Children::without_guard(),
         }
     }
@@ -73,13 +74,29 @@ impl Place {
         cancel: CancellationToken,
         updates: UpdateSink,
     ) -> ToolOutput {
-        let call = ToolCall {
-            id: "c1".into(),
-            name: tool.into(),
-            arguments: Raw::from_serialize(&arguments),
-            thought_signature: None,
-        };
+        let call = call(tool, &arguments);
         crate::run(&call, &ToolVariables::default(), &self.environment(), cancel, updates).await
+    }
+
+    /// Runs one call in another environment than [`Place::environment`].
+    pub(crate) async fn call_in(
+        &self,
+        environment: &ToolEnvironment,
+        tool: &str,
+        arguments: serde_json::Value,
+    ) -> ToolOutput {
+        let call = call(tool, &arguments);
+        let (cancel, updates) = (CancellationToken::new(), UpdateSink::discard());
+        crate::run(&call, &ToolVariables::default(), environment, cancel, updates).await
+    }
+}
+
+fn call(tool: &str, arguments: &serde_json::Value) -> ToolCall {
+    ToolCall {
+        id: "c1".into(),
+        name: tool.into(),
+        arguments: Raw::from_serialize(arguments),
+        thought_signature: None,
     }
 }
 

@@ -23,10 +23,18 @@ pub(crate) fn run(
     let written = text_argument(arguments, "path").unwrap_or_default();
     let content = text_argument(arguments, "content").unwrap_or_default();
     let path = paths::resolve(written, environment);
+    let is_new = !path.exists();
     if let Some(parent) = path.parent() {
+        let missing: Vec<&Path> = parent.ancestors().take_while(|dir| !dir.exists()).collect();
         std::fs::create_dir_all(parent).map_err(|error| ToolError::os("mkdir", parent, error))?;
+        for dir in missing {
+            process::apply_umask(dir, 0o777, environment.umask);
+        }
     }
     put(&path, content.as_bytes())?;
+    if is_new {
+        process::apply_umask(&path, 0o666, environment.umask);
+    }
     // The reference counts UTF-16 units and calls them bytes.
     let units = content.encode_utf16().count();
     Ok(ToolOutput::text(format!("Successfully wrote {units} bytes to {written}")))
@@ -63,6 +71,21 @@ mod tests {
         assert_eq!(place.read("a/b/c.txt"), "z");
         let output = place.call("write", json!({"path":"a/b","content":""})).await;
         assert!(output.is_error && text(&output).starts_with("EISDIR: "), "{}", text(&output));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn what_is_new_gets_the_umask_of_the_session() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = Place::new();
+        let environment = crate::ToolEnvironment { umask: Some(0o027), ..place.environment() };
+        for (tool, arguments) in
+            [("write", json!({"path":"d/e/f","content":"x"})), ("bash", json!({"command":"touch made"}))]
+        {
+            place.call_in(&environment, tool, arguments).await;
+        }
+        let mode = |path: &str| std::fs::metadata(place.path(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode("d"), mode("d/e"), mode("d/e/f"), mode("made")], [0o750, 0o750, 0o640, 0o640]);
     }
 
     #[cfg(unix)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
-    Agent, AgentCommand, Config, Counted, Effect, Hook, HookAnswer, HookId, Input, ModelCall, ModelCallId, RequestId,
-    ToolRunId,
+    Agent, AgentCommand, Config, Counted, Effect, Hook, HookAnswer, HookId, Input, ModelCall, ModelCallId,
+    RequestId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody};
@@ -126,18 +126,29 @@ impl World {
                 Effect::Append(entry) if self.full => {
                     let mut dropped = vec![Effect::Append(entry)];
                     dropped.extend(effects);
-                    follow.push(Input::AppendFailed { error: "cannot write /s.jsonl: disk full".into(), dropped });
+                    follow.push(Input::AppendFailed {
+                        error: "cannot write /s.jsonl: disk full".into(),
+                        dropped,
+                    });
                     return follow;
                 }
                 Effect::Append(entry) => {
-                    assert_eq!(entry.parent_id, self.file.last().map(|last| last.id.clone()), "one linear branch");
+                    assert_eq!(
+                        entry.parent_id,
+                        self.file.last().map(|last| last.id.clone()),
+                        "one linear branch"
+                    );
                     self.file.push(entry);
                 }
                 Effect::Emit(event) => self.see(event),
                 Effect::Answer { request, result } => {
                     self.wire.push(format!("answer {}", request.0));
                     assert!(self.asked.contains(&request.0), "an answer nobody asked for");
-                    assert!(self.answers.insert(request.0, result).is_none(), "answered twice: {}", request.0);
+                    assert!(
+                        self.answers.insert(request.0, result).is_none(),
+                        "answered twice: {}",
+                        request.0
+                    );
                 }
                 Effect::CallModel(call) => {
                     self.open_calls.push(call.call);
@@ -228,7 +239,11 @@ impl World {
                     | Event::ThinkingLevelChanged { .. }
                     | Event::SessionInfoChanged { .. }
             );
-            assert!(!settled || !run_record || matches!(event, Event::AgentStart), "{} after settled", event.name());
+            assert!(
+                !settled || !run_record || matches!(event, Event::AgentStart),
+                "{} after settled",
+                event.name()
+            );
             match event {
                 Event::AgentStart => {
                     assert!(!agent, "agent_start twice");
@@ -271,7 +286,10 @@ impl World {
             }
         }
         if !self.agent.is_running() {
-            assert!(settled && !agent && !turn && !message && tools.is_empty(), "an idle agent has closed everything");
+            assert!(
+                settled && !agent && !turn && !message && tools.is_empty(),
+                "an idle agent has closed everything"
+            );
         }
     }
 }
@@ -295,7 +313,11 @@ pub(crate) fn calls(calls: &[(&str, &str)], reason: StopReason) -> Vec<ModelEven
     for (index, (id, name)) in calls.iter().enumerate() {
         events.push(ModelEvent::ToolCallStart { index, id: (*id).into(), name: (*name).into() });
         events.push(ModelEvent::ToolCallDelta { index, delta: "{}".into() });
-        events.push(ModelEvent::ToolCallEnd { index, arguments: Raw::empty_object(), thought_signature: None });
+        events.push(ModelEvent::ToolCallEnd {
+            index,
+            arguments: Raw::empty_object(),
+            thought_signature: None,
+        });
     }
     events.push(done(reason));
     events

@@ -155,6 +155,14 @@ pub(crate) fn refuse_to_block(options: &mut OpenOptions) {
     options.custom_flags(flags.bits().cast_signed());
 }
 
+/// Gives something just made the mode that a process with `umask` would have made it with.
+pub(crate) fn apply_umask(path: &Path, mode: u32, umask: Option<u32>) {
+    if let Some(umask) = umask {
+        // The content is what was asked for; a file system without modes keeps its own.
+        let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & !umask));
+    }
+}
+
 /// A regular file with an execute bit.
 pub(crate) fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)

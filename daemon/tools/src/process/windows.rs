@@ -70,6 +70,9 @@ pub(crate) fn system_temp_dir() -> PathBuf {
 /// Files that block when opened do not occur by path on Windows.
 pub(crate) fn refuse_to_block(_options: &mut OpenOptions) {}
 
+/// There is no umask here.
+pub(crate) fn apply_umask(_path: &Path, _mode: u32, _umask: Option<u32>) {}
+
 /// A regular file.
 pub(crate) fn is_executable(path: &Path) -> bool {
     path.is_file()

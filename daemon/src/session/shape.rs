@@ -1,0 +1,142 @@
+//! What shapes a session: its model, its tools, its system prompt.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use atomic_agent::prompt::PromptParts;
+use atomic_protocol::cli::SessionOptions;
+use atomic_protocol::model::{Model, ThinkingLevel};
+use atomic_protocol::tool::ToolSpec;
+use atomic_providers::{Registry, demo};
+use atomic_tools::{DEFAULT_TOOLS, builtin_specs};
+
+use super::Opening;
+use crate::settings::Settings;
+use crate::{clock, context_files};
+
+/// Longest `--system-prompt` that may be the path of a file.
+const MAX_PATH: usize = 4096;
+
+/// A model, if one could be chosen, and the registry that knows its key.
+pub(super) struct Chosen {
+    pub(super) registry: Registry,
+    pub(super) model: Option<Arc<Model>>,
+    /// The level typed with the model.
+    pub(super) thinking: Option<ThinkingLevel>,
+}
+
+/// Command line, then the session's own, then the settings' default, then the first that can be used.
+pub(super) fn choose_model(
+    mut registry: Registry,
+    options: &SessionOptions,
+    saved: Option<&(String, String)>,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<Chosen, String> {
+    let saved_demo = saved.is_some_and(|(provider, _)| provider == demo::PROVIDER);
+    let named_demo = options.provider.as_deref() == Some(demo::PROVIDER);
+    if named_demo || saved_demo {
+        registry = registry.with_demo();
+    }
+    if options.provider.is_some() || options.model.is_some() {
+        let resolved = registry
+            .resolve(options.provider.as_deref(), options.model.as_deref())
+            .map_err(|error| format!("Error: {error}"))?;
+        notices.extend(resolved.warnings);
+        if resolved.model.provider == demo::PROVIDER {
+            registry = registry.with_demo();
+        }
+        if let Some(key) = &options.api_key {
+            registry = registry.with_api_key(&resolved.model.provider, key);
+        }
+        return Ok(Chosen { registry, model: Some(resolved.model), thinking: resolved.thinking });
+    }
+    if options.api_key.is_some() {
+        return Err(
+            "Error: --api-key requires a model to be specified via --model or --provider/--model".to_owned()
+        );
+    }
+    if let Some((provider, id)) = saved {
+        match registry.find(provider, id) {
+            Some(model) if registry.has_auth(&model) => {
+                return Ok(Chosen { registry, model: Some(model), thinking: None });
+            }
+            found => {
+                let reason = if found.is_some() { "no auth configured" } else { "model no longer exists" };
+                let other =
+                    registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
+                let instead = match &other {
+                    Some(model) => format!("Using {}/{}.", model.provider, model.id),
+                    None => "No other model is available.".to_owned(),
+                };
+                notices.push(format!("Could not restore model {provider}/{id} ({reason}). {instead}"));
+                return Ok(Chosen { registry, model: other, thinking: None });
+            }
+        }
+    }
+    let model = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
+    Ok(Chosen { registry, model, thinking: None })
+}
+
+/// The active tools: `--tools`, else the setting, else the usual four; less what is excluded.
+pub(super) fn choose_tools(
+    options: &SessionOptions,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Arc<[ToolSpec]> {
+    let specs = builtin_specs();
+    let wanted: Vec<String> = match (&options.tools, &settings.default_tools) {
+        _ if options.no_tools || options.no_builtin_tools => Vec::new(),
+        (Some(named), _) => named.clone(),
+        (None, Some(named)) => named.clone(),
+        (None, None) => DEFAULT_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    for name in &wanted {
+        if !specs.iter().any(|spec| spec.name == *name) {
+            notices.push(format!("There is no tool \"{name}\""));
+        }
+    }
+    let active =
+        |spec: &&ToolSpec| wanted.contains(&spec.name) && !options.exclude_tools.contains(&spec.name);
+    specs.iter().filter(active).cloned().collect()
+}
+
+/// What the system prompt is made of. Blocking: reads the files that are named and the context files.
+pub(super) fn prompt_parts(
+    agent_dir: &Path,
+    opening: &Opening,
+    cwd: &Path,
+    tools: Arc<[ToolSpec]>,
+    thinking: ThinkingLevel,
+    notices: &mut Vec<String>,
+) -> PromptParts {
+    let options = &opening.options;
+    // A prompt may be given as a text or as the path of a file that holds it.
+    let text_of = |given: &String| {
+        let path = opening.cwd.join(given);
+        if given.len() < MAX_PATH && path.is_file() {
+            std::fs::read_to_string(path).unwrap_or_else(|_| given.clone())
+        } else {
+            given.clone()
+        }
+    };
+    let (files, warnings) = if options.no_context_files {
+        (Vec::new(), Vec::new())
+    } else {
+        context_files::discover(agent_dir, None, cwd, false)
+    };
+    notices.extend(warnings);
+    PromptParts {
+        custom: options.system_prompt.as_ref().map(text_of),
+        append: options.append_system_prompt.iter().map(text_of).collect(),
+        tools,
+        context_files: files
+            .into_iter()
+            .map(|file| (file.path.to_string_lossy().into_owned(), file.content))
+            .collect(),
+        model_name: String::new(),
+        thinking,
+        date: clock::local_date(),
+        cwd: cwd.to_string_lossy().into_owned(),
+    }
+}
