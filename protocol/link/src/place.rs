@@ -19,6 +19,12 @@ pub const SOCKET_PATH_BYTES: usize = 100;
 /// Variables that name the agent directory, the first one set wins.
 pub const AGENT_DIR_VARIABLES: [&str; 2] = ["ATOMIC_CODING_AGENT_DIR", "PI_CODING_AGENT_DIR"];
 
+/// The caller's home directory: `HOME` if it is set, else what the user database says; on Windows the known folder of
+/// the profile. `None` when there is neither.
+pub fn home() -> Option<PathBuf> {
+    directories::BaseDirs::new().map(|dirs| dirs.home_dir().to_owned())
+}
+
 /// Who the daemon serves and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -66,8 +72,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place for a caller with this environment. `home` is the caller's home directory, `cwd` resolves a relative
-    /// agent directory. Makes nothing.
+    /// The place for a caller with this environment. `home` is the caller's home directory ([`home`]), `cwd` resolves a
+    /// relative agent directory. Makes nothing.
     ///
     /// # Errors
     /// When no directory is named and `home` is unknown, or the path cannot be resolved.

@@ -44,7 +44,8 @@ pub fn connect_or_start(
 ) -> Result<Attached, LinkError> {
     let hello = line(hello);
     match say(place, &hello, HELLO_DEADLINE) {
-        Err(LinkError::NotRunning { .. }) => start(place, &hello, program),
+        // A daemon that was just killed may still accept for a moment.
+        Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => start(place, &hello, program),
         other => other,
     }
 }
@@ -64,7 +65,7 @@ fn start(
         if lock.is_none() {
             lock = lock_file(&place.start_lock(), Instant::now())?;
         }
-        match say(place, hello, HELLO_DEADLINE) {
+        match say(place, hello, left(last)) {
             // A daemon that dies between accept and answer is looked at below, as one that never listened.
             Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {}
             // With the answer the daemon is up; dropping the lock lets the next one in.
@@ -82,7 +83,7 @@ fn start(
         if Instant::now() >= deadline {
             let log = place.stderr_log();
             let tail = started.map(|daemon| daemon.tail()).unwrap_or_default();
-            return Err(LinkError::StartTimeout { seconds: START_DEADLINE.as_secs(), log, tail });
+            return Err(LinkError::StartTimeout { seconds: begun.elapsed().as_secs(), log, tail });
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LAST_PAUSE);

@@ -165,6 +165,12 @@ pub(crate) fn peer_is_owner(stream: &Stream) -> io::Result<bool> {
     Ok(stream.peer_creds()?.euid() == Some(rustix::process::geteuid().as_raw()))
 }
 
+pub(crate) fn hang_up(stream: &Stream) {
+    let Stream::UdSocket(stream) = stream;
+    // One that has ended already is what we want.
+    let _ = rustix::net::shutdown(stream.as_fd(), rustix::net::Shutdown::Both);
+}
+
 /// A bound socket that listens.
 #[derive(Debug)]
 pub(crate) struct Bound {
