@@ -76,7 +76,8 @@ fn speak(atomic: &Path, home: &Path, prompt: &str) -> Result<(), String> {
     let mut settled = false;
     for line in BufReader::new(stdout).lines() {
         let line = line.map_err(|error| format!("cannot read from the shim: {error}"))?;
-        let record: Value = serde_json::from_str(&line).map_err(|error| format!("no record: {line}: {error}"))?;
+        let record: Value =
+            serde_json::from_str(&line).map_err(|error| format!("no record: {line}: {error}"))?;
         show(&record);
         if record["type"] == "agent_settled" {
             settled = true;
