@@ -38,6 +38,9 @@ Session
       --session-dir DIR        Keep session files here
   -n, --name NAME              Name the session
       --no-session             Keep the session in memory only
+      --on-disconnect WHAT     When the last client leaves a running turn: finish it (default), abort it,
+                               or keep the session in memory for good
+      --drain                  After the end of input stay until the session has settled
 
 Tools and prompts
   -t, --tools A,B              Offer only these tools
@@ -124,7 +127,7 @@ const SHORTS: [(&str, &str); 8] = [
 ];
 
 /// Flags whose value is the next argument. That argument is nobody's flag, whatever it looks like.
-const WITH_VALUE: [&str; 17] = [
+const WITH_VALUE: [&str; 18] = [
     "--mode",
     "--provider",
     "--model",
@@ -141,6 +144,7 @@ const WITH_VALUE: [&str; 17] = [
     "-xt",
     "--system-prompt",
     "--append-system-prompt",
+    "--on-disconnect",
     "--level",
 ];
 
@@ -182,6 +186,29 @@ pub struct LogsOptions {
     pub path: bool,
 }
 
+/// What becomes of a session when its last client leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDisconnect {
+    /// The running turn goes on to its end; an idle session is unloaded after a while.
+    #[default]
+    Finish,
+    /// The running turn is aborted.
+    Abort,
+    /// As [`OnDisconnect::Finish`], and the session is never unloaded.
+    Keep,
+}
+
+impl OnDisconnect {
+    /// All of them, as flag and setting spell them.
+    const WORDS: [(&str, OnDisconnect); 3] =
+        [("finish", OnDisconnect::Finish), ("abort", OnDisconnect::Abort), ("keep", OnDisconnect::Keep)];
+
+    /// Reads the word of the flag or the setting `daemon.onDisconnect`.
+    pub fn parse(word: &str) -> Option<OnDisconnect> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, meaning)| *meaning)
+    }
+}
+
 /// Options that shape a session.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SessionOptions {
@@ -219,6 +246,10 @@ pub struct SessionOptions {
     pub append_system_prompt: Vec<String>,
     /// `--no-context-files`.
     pub no_context_files: bool,
+    /// `--on-disconnect`; absent: the setting `daemon.onDisconnect` decides.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// `--drain`: after the end of input the connection stays until the session has settled.
+    pub drain: bool,
     /// Messages after the options; rpc mode ignores them, as the reference does.
     pub messages: Vec<String>,
     /// Lines for the caller's stderr, without LF. The shim prints them; the daemon, which parses the same arguments
@@ -244,6 +275,8 @@ impl fmt::Debug for SessionOptions {
             .field("no_tools", &self.no_tools)
             .field("no_builtin_tools", &self.no_builtin_tools)
             .field("no_context_files", &self.no_context_files)
+            .field("on_disconnect", &self.on_disconnect)
+            .field("drain", &self.drain)
             .finish_non_exhaustive()
     }
 }
@@ -310,6 +343,10 @@ struct Flags {
     append_system_prompt: Vec<String>,
     #[arg(long)]
     no_context_files: bool,
+    #[arg(long, allow_hyphen_values = true)]
+    on_disconnect: Option<String>,
+    #[arg(long)]
+    drain: bool,
     /// Says which flags of real clients have no effect yet.
     #[command(flatten)]
     _inert: Inert,
@@ -467,6 +504,17 @@ fn options(flags: Flags) -> Result<SessionOptions, CliError> {
     if name.as_deref() == Some("") {
         return Err(CliError::new("--name requires a non-empty value"));
     }
+    let on_disconnect = match &flags.on_disconnect {
+        None => None,
+        Some(word) => match OnDisconnect::parse(word) {
+            None => {
+                return Err(CliError::new(format_args!(
+                    "Invalid value \"{word}\" for --on-disconnect. Valid values: finish, abort, keep"
+                )));
+            }
+            known => known,
+        },
+    };
     if flags.session_id.is_some() {
         let others = [("--session", flags.session.is_some()), ("--continue", flags.continue_newest)];
         let given: Vec<&str> = others.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
@@ -495,6 +543,8 @@ fn options(flags: Flags) -> Result<SessionOptions, CliError> {
         system_prompt: flags.system_prompt,
         append_system_prompt: flags.append_system_prompt,
         no_context_files: flags.no_context_files,
+        on_disconnect,
+        drain: flags.drain,
         messages: flags.messages.iter().map(|text| text.to_string_lossy().into_owned()).collect(),
         warnings,
     })
@@ -619,6 +669,9 @@ mod tests {
             "--append-system-prompt",
             "b",
             "-nc",
+            "--on-disconnect",
+            "abort",
+            "--drain",
             "hello",
         ]);
         assert_eq!(options.provider.as_deref(), Some("p"));
@@ -634,6 +687,7 @@ mod tests {
         assert_eq!(options.exclude_tools, ["edit"]);
         assert_eq!(options.system_prompt.as_deref(), Some("-s"));
         assert_eq!(options.append_system_prompt, ["-nt", "b"], "a value is nobody's flag");
+        assert_eq!((options.on_disconnect, options.drain), (Some(OnDisconnect::Abort), true));
         assert_eq!(options.messages, ["hello"]);
         assert!(!format!("{options:?}").contains("\"k\""), "the key is not shown");
         assert!(options_of(&["-c"]).continue_newest);
@@ -695,6 +749,10 @@ mod tests {
             (&["--mode", "rpc", "--name", "  "], "Error: --name requires a non-empty value\n"),
             (&["--mode", "rpc", "--name"], "Error: --name requires a value\n"),
             (&["--mode"], "Error: --mode requires a value\n"),
+            (
+                &["--mode", "rpc", "--on-disconnect", "leave"],
+                "Error: Invalid value \"leave\" for --on-disconnect. Valid values: finish, abort, keep\n",
+            ),
             (&["--mode", "rpc", "--no-tools=1"], "Error: --no-tools takes no value\n"),
             (
                 &["--mode", "rpc", "--session-id", "i", "--session", "s", "-c"],

@@ -90,6 +90,13 @@ pub enum Command {
         /// All at once or one per turn.
         mode: QueueMode,
     },
+    /// Retry failed calls by itself, or not.
+    SetAutoRetry {
+        /// Do.
+        enabled: bool,
+    },
+    /// Give a retry up that is being waited for.
+    AbortRetry,
     /// Run a shell command for the client.
     Bash {
         /// The command line.
@@ -162,15 +169,13 @@ pub enum Lane {
 }
 
 /// Commands of seed 001 that this version names but does not have.
-pub const NOT_BUILT: [&str; 16] = [
+pub const NOT_BUILT: [&str; 14] = [
     "cycle_model",
     "logout_provider",
     "cycle_thinking_level",
     "get_available_thinking_levels",
     "compact",
     "set_auto_compaction",
-    "set_auto_retry",
-    "abort_retry",
     "export_html",
     "switch_session",
     "import_session",
@@ -199,6 +204,8 @@ impl Command {
             Command::SetThinkingLevel { .. } => "set_thinking_level",
             Command::SetSteeringMode { .. } => "set_steering_mode",
             Command::SetFollowUpMode { .. } => "set_follow_up_mode",
+            Command::SetAutoRetry { .. } => "set_auto_retry",
+            Command::AbortRetry => "abort_retry",
             Command::Bash { .. } => "bash",
             Command::AbortBash { .. } => "abort_bash",
             Command::GetSessionStats => "get_session_stats",
@@ -219,6 +226,7 @@ impl Command {
             | Command::SetThinkingLevel { .. }
             | Command::SetSteeringMode { .. }
             | Command::SetFollowUpMode { .. }
+            | Command::SetAutoRetry { .. }
             | Command::SetSessionName { .. } => Lane::Ordinary,
             Command::GetState
             | Command::GetMessages
@@ -227,6 +235,7 @@ impl Command {
             | Command::GetSessionStats
             | Command::GetEntries { .. } => Lane::Read,
             Command::Abort
+            | Command::AbortRetry
             | Command::ClearQueue
             | Command::AbortBash { .. }
             | Command::ExtensionUiResponse(_) => Lane::Control,
@@ -316,6 +325,9 @@ impl Request {
             Command::SetSteeringMode { mode } | Command::SetFollowUpMode { mode } => {
                 object.str("mode", mode.as_str());
             }
+            Command::SetAutoRetry { enabled } => {
+                object.bool("enabled", *enabled);
+            }
             Command::Bash { command, exclude_from_context } => {
                 object.str("command", command);
                 write_flag(&mut object, "excludeFromContext", *exclude_from_context);
@@ -390,6 +402,12 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
         },
         "set_steering_mode" => Command::SetSteeringMode { mode: read.mode()? },
         "set_follow_up_mode" => Command::SetFollowUpMode { mode: read.mode()? },
+        "set_auto_retry" => match fields.get("enabled") {
+            Some("true") => Command::SetAutoRetry { enabled: true },
+            Some("false") => Command::SetAutoRetry { enabled: false },
+            _ => return Err(read.invalid("enabled", "a boolean")),
+        },
+        "abort_retry" => Command::AbortRetry,
         "bash" => Command::Bash {
             command: read.string("command")?,
             exclude_from_context: read.flag("excludeFromContext")?,
@@ -526,6 +544,8 @@ mod tests {
             r#"{"id":null,"type":"bash","command":"ls","excludeFromContext":true}"#,
             r#"{"id":"cancel-1","type":"abort_bash","requestId":"req-1"}"#,
             r#"{"type":"abort_bash"}"#,
+            r#"{"type":"set_auto_retry","enabled":true}"#,
+            r#"{"type":"abort_retry"}"#,
             r#"{"type":"get_session_stats"}"#,
             r#"{"type":"set_session_name","name":"my-feature-work"}"#,
             r#"{"type":"get_entries"}"#,
@@ -538,7 +558,7 @@ mod tests {
             names.insert(request.command.name());
             assert_eq!(String::from_utf8(request.to_line()).unwrap().trim_end(), line);
         }
-        assert_eq!(names.len(), 20, "a command without a line in the corpus");
+        assert_eq!(names.len(), 22, "a command without a line in the corpus");
     }
 
     #[test]

@@ -94,6 +94,26 @@ pub enum Event {
         /// Texts of the follow-up queue.
         follow_up: Vec<String>,
     },
+    /// A failed call will be tried again.
+    AutoRetryStart {
+        /// Which retry, from 1.
+        attempt: u32,
+        /// How many there will be at most.
+        max_attempts: u32,
+        /// How long until then, in milliseconds.
+        delay_ms: u64,
+        /// Why the last try failed.
+        error_message: String,
+    },
+    /// Retrying is over.
+    AutoRetryEnd {
+        /// An answer came.
+        success: bool,
+        /// Retries made.
+        attempt: u32,
+        /// Why it did not.
+        final_error: Option<String>,
+    },
     /// The session has another model.
     ModelChanged {
         /// The new one.
@@ -213,6 +233,8 @@ impl Event {
             Event::ToolExecutionEnd { .. } => "tool_execution_end",
             Event::BashExecutionUpdate { .. } => "bash_execution_update",
             Event::QueueUpdate { .. } => "queue_update",
+            Event::AutoRetryStart { .. } => "auto_retry_start",
+            Event::AutoRetryEnd { .. } => "auto_retry_end",
             Event::ModelChanged { .. } => "model_changed",
             Event::ThinkingLevelChanged { .. } => "thinking_level_changed",
             Event::SessionInfoChanged { .. } => "session_info_changed",
@@ -260,6 +282,16 @@ impl Event {
             }
             Event::QueueUpdate { steering, follow_up } => {
                 object.value("steering", steering).value("followUp", follow_up);
+            }
+            Event::AutoRetryStart { attempt, max_attempts, delay_ms, error_message } => {
+                object.int("attempt", i64::from(*attempt)).int("maxAttempts", i64::from(*max_attempts));
+                object.int("delayMs", *delay_ms as i64).str("errorMessage", error_message);
+            }
+            Event::AutoRetryEnd { success, attempt, final_error } => {
+                object.bool("success", *success).int("attempt", i64::from(*attempt));
+                if let Some(error) = final_error {
+                    object.str("finalError", error);
+                }
             }
             Event::ModelChanged { model, previous_model, source } => {
                 object.raw("model", model.bytes());
@@ -330,6 +362,17 @@ impl Event {
             "queue_update" => {
                 Event::QueueUpdate { steering: strings("steering")?, follow_up: strings("followUp")? }
             }
+            "auto_retry_start" => Event::AutoRetryStart {
+                attempt: fields.get("attempt")?.parse().ok()?,
+                max_attempts: fields.get("maxAttempts")?.parse().ok()?,
+                delay_ms: fields.get("delayMs")?.parse().ok()?,
+                error_message: string("errorMessage")?,
+            },
+            "auto_retry_end" => Event::AutoRetryEnd {
+                success: fields.get("success")? == "true",
+                attempt: fields.get("attempt")?.parse().ok()?,
+                final_error: string("finalError"),
+            },
             "model_changed" => Event::ModelChanged {
                 model: raw("model")?,
                 previous_model: raw("previousModel"),
@@ -423,6 +466,9 @@ mod tests {
             r#"{"type":"bash_execution_update","id":"req-1","channel":"stdout","delta":"building...\n"}"#,
             r#"{"type":"bash_execution_update","channel":"stderr","delta":"warning\n"}"#,
             r#"{"type":"queue_update","steering":["Focus on error handling"],"followUp":["After that, summarize the result"]}"#,
+            r#"{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000,"errorMessage":"529 x"}"#,
+            r#"{"type":"auto_retry_end","success":true,"attempt":2}"#,
+            r#"{"type":"auto_retry_end","success":false,"attempt":3,"finalError":"529 overloaded_error: Overloaded"}"#,
             r#"{"type":"model_changed","model":{"id":"m"},"previousModel":{"id":"n"},"source":"set"}"#,
             r#"{"type":"thinking_level_changed","level":"off"}"#,
             r#"{"type":"session_info_changed","name":"n"}"#,
@@ -452,7 +498,7 @@ mod tests {
             event.write_line(&mut out);
             assert_eq!(String::from_utf8(out).unwrap().trim_end_matches('\n'), line);
         }
-        assert_eq!(names.len(), 16, "an event without a line in the corpus");
+        assert_eq!(names.len(), 18, "an event without a line in the corpus");
     }
 
     #[test]

@@ -13,8 +13,6 @@ const NOT_BUILT: [&str; 16] = [
     "get_available_thinking_levels",
     "compact",
     "set_auto_compaction",
-    "set_auto_retry",
-    "abort_retry",
     "export_html",
     "switch_session",
     "import_session",

@@ -91,6 +91,14 @@ impl Agent {
                 self.queues.follow_up_mode = mode;
                 self.answer(request, Ok(None));
             }
+            AgentCommand::SetAutoRetry(enabled) => {
+                self.retry.enabled = enabled;
+                self.answer(request, Ok(None));
+            }
+            AgentCommand::AbortRetry => {
+                self.abort_retry();
+                self.answer(request, Ok(None));
+            }
             AgentCommand::SetName(name) => {
                 self.append(EntryBody::SessionInfo { name: Some(name.clone()) });
                 self.emit(Event::SessionInfoChanged { name: Some(name) });

@@ -7,10 +7,11 @@ use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::ToolCall;
 use atomic_protocol::model::{Model, ThinkingLevel};
+use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
 use crate::hook::{Hook, HookId};
-use crate::input::{ModelCallId, RequestId, ToolRunId};
+use crate::input::{ModelCallId, RequestId, TimerId, ToolRunId};
 
 /// One thing to do. The actor performs effects strictly in order; when an append fails it drops the rest of the batch and
 /// feeds [`AppendFailed`](crate::Input::AppendFailed).
@@ -40,6 +41,13 @@ pub enum Effect {
     },
     /// End a tool soon; its result is still awaited.
     CancelTool(ToolRunId),
+    /// Feed `Timer` at this time. Replaces a wait asked for before.
+    WakeAt {
+        /// Names the wait.
+        timer: TimerId,
+        /// When.
+        at: Millis,
+    },
     /// Ask the extensions and feed the answer.
     Ask {
         /// Names the question.

@@ -22,6 +22,10 @@ use crate::run::Waiting;
 /// Which records clients have seen begin and not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Open {
+    /// An `agent_start` without the `agent_settled` that closes it and its continuations.
+    unsettled: bool,
+    /// Retries begun and not ended.
+    retries: u32,
     agent: bool,
     turn: bool,
     message: bool,
@@ -49,7 +53,10 @@ impl Announced {
 
     pub(crate) fn note(&mut self, event: &Event) {
         let change: fn(&mut Open) = match event {
-            Event::AgentStart => |open| open.agent = true,
+            Event::AgentStart => |open| (open.agent, open.unsettled) = (true, true),
+            Event::AgentSettled => |open| open.unsettled = false,
+            Event::AutoRetryStart { .. } => |open| open.retries += 1,
+            Event::AutoRetryEnd { .. } => |open| open.retries = 0,
             Event::AgentEnd { .. } => |open| open.agent = false,
             Event::TurnStart => |open| open.turn = true,
             Event::TurnEnd { .. } => |open| open.turn = false,
@@ -116,6 +123,7 @@ impl Agent {
         }
         self.announced.rewind(events);
         self.announced.begin_batch();
+        self.retries = self.announced.open.retries;
         self.context.retain(|(id, _)| !lost.contains(id));
         self.dropped_answers(&dropped, error);
         if self.run.is_some() {
@@ -169,6 +177,9 @@ impl Agent {
             messages.push(message.clone());
             self.emit(Event::TurnEnd { message, tool_results: Vec::new() });
             self.emit(Event::AgentEnd { messages });
+        }
+        self.end_retries(Some(error));
+        if self.announced.open.unsettled {
             self.emit(Event::AgentSettled);
         }
         self.answer_aborts();

@@ -19,6 +19,10 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelCallId(pub u64);
 
+/// One wait for a time. Only the last one asked for counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TimerId(pub u64);
+
 /// One execution of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ToolRunId(pub u64);
@@ -61,6 +65,8 @@ pub enum Input {
         /// The answer.
         answer: HookAnswer,
     },
+    /// A time that `WakeAt` asked for has come.
+    Timer(TimerId),
     /// A client's shell command ended; its message belongs into the conversation.
     BashFinished {
         /// A `bashExecution` message.
@@ -113,6 +119,10 @@ pub enum AgentCommand {
     SetSteeringMode(QueueMode),
     /// How follow-ups are delivered.
     SetFollowUpMode(QueueMode),
+    /// Retry failed calls by itself, or not.
+    SetAutoRetry(bool),
+    /// Give a retry up that is being waited for.
+    AbortRetry,
     /// Name the session.
     SetName(String),
 }

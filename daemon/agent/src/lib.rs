@@ -13,7 +13,9 @@
 //!            │                                │           │ no
 //!            └── more to do? ◄── turn_end ◄───┴───────────┘
 //!                    │ no
-//!                agent_end ──► queue not empty? ──yes──► next run
+//!                agent_end ──► failed in passing? ──yes──► wait ──► next run
+//!                    │ no
+//!                    ├──► queue not empty? ──yes──► next run
 //!                    │ no
 //!               agent_settled ──► idle
 //! ```
@@ -39,6 +41,7 @@ mod input;
 mod join;
 pub mod prompt;
 mod queue;
+mod retry;
 mod run;
 mod tools;
 
@@ -56,7 +59,8 @@ use atomic_protocol::tool::ToolSpec;
 pub use effect::{Effect, ModelCall};
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
-pub use input::{AgentCommand, Input, ModelCallId, RequestId, ToolRunId};
+pub use input::{AgentCommand, Input, ModelCallId, RequestId, TimerId, ToolRunId};
+pub use retry::RetryPolicy;
 
 use crate::commands::PendingPrompt;
 use crate::failure::Announced;
@@ -82,6 +86,8 @@ pub struct Config {
     pub steering_mode: QueueMode,
     /// How follow-ups are delivered.
     pub follow_up_mode: QueueMode,
+    /// What happens when a model call fails in passing.
+    pub retry: RetryPolicy,
 }
 
 /// One session's agent.
@@ -107,6 +113,9 @@ pub struct Agent {
     /// Prompts that will be queued when their hook is answered.
     queueing: Vec<PendingPrompt>,
     run: Option<Run>,
+    retry: RetryPolicy,
+    /// Retries of the current streak of failures.
+    retries: u32,
     /// Aborts to answer when the run is over.
     aborts: Vec<RequestId>,
     /// Shell commands that ended during a run, to be appended between turns.
@@ -140,6 +149,8 @@ impl Agent {
             preflight: None,
             queueing: Vec::new(),
             run: None,
+            retry: config.retry,
+            retries: 0,
             aborts: Vec::new(),
             bash: Vec::new(),
             call_ids: HashSet::new(),
@@ -176,6 +187,7 @@ impl Agent {
             Input::ToolUpdate { run, output } => self.tool_update(run, output),
             Input::ToolDone { run, output } => self.tool_done(run, output),
             Input::HookAnswer { hook, answer } => self.hook_answered(hook, answer),
+            Input::Timer(timer) => self.timer(timer),
             Input::BashFinished { message } => self.bash_finished(message),
             Input::AppendFailed { error, dropped } => self.append_failed(&error, dropped),
         }

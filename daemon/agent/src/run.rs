@@ -10,13 +10,13 @@ use atomic_protocol::entry::EntryId;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::{AssistantMessage, Message, StopReason, role};
-use atomic_protocol::model::ModelEvent;
+use atomic_protocol::model::{ModelEvent, ModelFailure};
 
 use crate::answer::{Answer, End};
 use crate::commands::user_message;
 use crate::effect::{Effect, ModelCall};
 use crate::hook::{Hook, HookAnswer, HookId};
-use crate::input::ModelCallId;
+use crate::input::{ModelCallId, TimerId};
 use crate::queue::Queued;
 use crate::tools::ToolBatch;
 use crate::{Agent, message_entry, prompt};
@@ -36,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) batch: Option<ToolBatch>,
     /// Every result of the last batch said the run should end.
     pub(crate) terminated: bool,
+    /// How the last answer failed, if it did.
+    pub(crate) failure: Option<ModelFailure>,
     /// A system prompt that holds for this run only.
     system: Option<String>,
 }
@@ -69,6 +71,8 @@ pub(crate) enum Waiting {
     Hook(HookId, Then),
     Model(ModelCallId, Box<Answer>),
     Tools,
+    /// The time for the next try.
+    Retry(TimerId),
 }
 
 /// What an answered hook leads to.
@@ -97,6 +101,7 @@ impl Run {
             results: Vec::new(),
             batch: None,
             terminated: false,
+            failure: None,
             system,
         }
     }
@@ -275,6 +280,10 @@ impl Agent {
 
     fn finish_answer(&mut self, answer: Answer, end: End) {
         let started = answer.started;
+        self.active().failure = match &end {
+            End::Failed(failure) => Some(failure.clone()),
+            _ => None,
+        };
         let typed = answer.finish(end);
         let message = Raw::from_serialize(&typed);
         if !started {
@@ -309,6 +318,9 @@ impl Agent {
         }
         run.terminated = failed;
         self.emit(Event::MessageEnd { message });
+        if !failed {
+            self.end_retries(None);
+        }
         if calls && !failed {
             self.prepare_tools();
         }
@@ -364,10 +376,11 @@ impl Agent {
     /// After `agent_end`: messages that still wait get a run of their own, unless the last answer failed; then they stay
     /// in the queue for the next prompt, since another call would most likely fail the same way.
     fn after_run(&mut self) {
+        if self.retry_failure() {
+            return;
+        }
         let run = self.active();
-        let failed = run.terminated
-            && !run.aborted
-            && run.messages.last().is_some_and(|(_, message)| is_error(message));
+        let failed = run.failure.is_some() && !run.aborted;
         if self.queues.is_empty() || failed {
             self.active().steps.push_back(Step::Settle);
             return;
@@ -389,6 +402,7 @@ impl Agent {
         let run = self.active();
         run.aborted = true;
         match run.waiting.take() {
+            Some(Waiting::Retry(_)) => self.give_up_retrying(),
             Some(Waiting::Model(call, answer)) => {
                 let text = if answer.started { ABORTED_DURING } else { ABORTED_BEFORE };
                 self.out.push(Effect::CancelModel(call));
@@ -408,10 +422,6 @@ fn replaced(message: Raw, answer: HookAnswer) -> Raw {
         HookAnswer::Message(other) if role(&other).is_some() && role(&other) == role(&message) => other,
         _ => message,
     }
-}
-
-fn is_error(message: &Raw) -> bool {
-    matches!(Message::parse(message), Ok(Message::Assistant(message)) if message.stop_reason == StopReason::Error)
 }
 
 /// `id`, or `id-2`, `id-3`, … when the session has used it: some servers count their calls from zero in every answer, and

@@ -313,7 +313,7 @@ fn a_failed_call_ends_the_run_with_its_text_and_keeps_the_queue() {
     world.prompt("hi");
     world.ask(AgentCommand::FollowUp { text: "waits".into(), images: vec![] });
     world.seen();
-    world.answer(vec![ModelEvent::Failed(ModelFailure::new("401 no"))]);
+    world.answer(failed("401 no"));
     assert_eq!(
         world.seen(),
         ["message_start assistant", "message_end assistant", "turn_end", "agent_end", "agent_settled"]
@@ -321,6 +321,92 @@ fn a_failed_call_ends_the_run_with_its_text_and_keeps_the_queue() {
     assert!(world.agent.messages().last().unwrap().as_str().contains(r#""errorMessage":"401 no""#));
     assert_eq!(world.agent.queued(), 1);
     world.check_order();
+}
+
+fn failed(text: &str) -> Vec<ModelEvent> {
+    vec![ModelEvent::Failed(ModelFailure::new(text))]
+}
+
+#[test]
+fn a_failure_that_passes_is_tried_again_without_the_user_message() {
+    let mut world = World::new();
+    world.prompt("hi");
+    world.seen();
+    world.answer(failed("529 overloaded_error"));
+    assert_eq!(
+        world.seen(),
+        ["message_start assistant", "message_end assistant", "turn_end", "agent_end", "auto_retry_start"]
+    );
+    assert!(world.agent.is_running(), "a run is active until it settles");
+    let refused = world.prompt("now?");
+    assert!(world.answers[&refused].is_err());
+    world.seen();
+    world.ring();
+    assert_eq!(world.seen(), ["agent_start", "turn_start"]);
+    assert_eq!(world.calls.last().unwrap().context.len(), 1, "the failed answer is not sent again");
+    world.answer(text("ok"));
+    assert_eq!(
+        world.seen()[3..],
+        [
+            "message_update",
+            "message_end assistant",
+            "auto_retry_end",
+            "turn_end",
+            "agent_end",
+            "agent_settled"
+        ]
+    );
+    assert_eq!(world.file.len(), 3, "the failed answer stays in the file");
+    world.check_order();
+}
+
+#[test]
+fn retries_are_exhausted_after_their_number() {
+    let mut world = World::new();
+    world.prompt("hi");
+    for retry in 1..=3 {
+        world.answer(failed("503"));
+        let last = world.events.last();
+        assert!(matches!(last, Some(Event::AutoRetryStart { attempt, .. }) if *attempt == retry), "{last:?}");
+        world.ring();
+    }
+    world.seen();
+    world.answer(failed("503 at last"));
+    assert_eq!(world.seen()[3..], ["agent_end", "auto_retry_end", "agent_settled"]);
+    let Some(Event::AutoRetryEnd { success, attempt, final_error }) = world.events.iter().rev().nth(1) else {
+        panic!("auto_retry_end")
+    };
+    assert_eq!((*success, *attempt, final_error.as_deref()), (false, 3, Some("503 at last")));
+    world.check_order();
+}
+
+#[test]
+fn a_wait_can_be_given_up() {
+    for command in [AgentCommand::AbortRetry, AgentCommand::Abort] {
+        let mut world = World::new();
+        world.prompt("hi");
+        world.answer(failed("503"));
+        world.seen();
+        let expected = match command {
+            AgentCommand::Abort => ["auto_retry_end", "agent_settled", "answer 2"],
+            _ => ["auto_retry_end", "answer 2", "agent_settled"],
+        };
+        world.ask(command);
+        assert_eq!(world.seen(), expected);
+        assert!(world.agent.is_idle());
+        world.ring();
+        assert!(world.seen().is_empty(), "a late timer does nothing");
+        world.check_order();
+    }
+}
+
+#[test]
+fn nothing_is_retried_when_it_is_switched_off() {
+    let mut world = World::new();
+    world.ask(AgentCommand::SetAutoRetry(false));
+    world.prompt("hi");
+    world.answer(failed("503"));
+    assert!(world.agent.is_idle());
 }
 
 #[test]

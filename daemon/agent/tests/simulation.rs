@@ -75,6 +75,14 @@ fn play(seed: u64) {
                 });
             }
             7 if failing => world.full = dice.roll(3) == 0,
+            8 if dice.roll(2) == 0 => {
+                world.ask(match dice.roll(4) {
+                    0 => AgentCommand::SetName(name),
+                    1 => AgentCommand::AbortRetry,
+                    2 => AgentCommand::SetAutoRetry(dice.roll(3) > 0),
+                    _ => AgentCommand::SetModel(support::model("other", dice.roll(2) == 0)),
+                });
+            }
             8 => {
                 let bash = r#"{"role":"bashExecution","command":"ls","output":"","cancelled":false,"truncated":false,"timestamp":1}"#;
                 world.feed(Input::BashFinished { message: Raw::parse(bash).unwrap() });
@@ -87,6 +95,14 @@ fn play(seed: u64) {
     world.full = false;
     world.instant = true;
     for _ in 0..10_000 {
+        if world.timer.is_some()
+            && world.hooks.is_empty()
+            && world.tools.is_empty()
+            && world.open_calls.is_empty()
+        {
+            world.ring();
+            continue;
+        }
         if world.agent.is_idle() && world.hooks.is_empty() && world.tools.is_empty() {
             break;
         }
@@ -135,7 +151,8 @@ fn play(seed: u64) {
 
 /// Something the outside world does: the model, a tool or a hook goes on.
 fn advance(world: &mut World, dice: &mut Dice, name: &str) {
-    match dice.roll(3) {
+    match dice.roll(4) {
+        3 if world.timer.is_some() => world.ring(),
         0 if !world.hooks.is_empty() => {
             let at = dice.roll(world.hooks.len());
             let (hook, _) = world.hooks.remove(at);

@@ -107,6 +107,12 @@ pub enum Error {
         /// The variable.
         variable: String,
     },
+    /// Nobody says where the model is.
+    #[error("Nothing says where {provider} is. Set \"baseUrl\" of {provider} in models.json.")]
+    NoAddress {
+        /// Provider id.
+        provider: String,
+    },
     /// No HTTP client for the session's proxy settings.
     #[error(
         "Cannot use the proxy settings of this session: {reason}. Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY."
@@ -121,4 +127,10 @@ pub enum Error {
         /// What the client said.
         reason: String,
     },
+}
+
+impl From<Error> for crate::pump::Stop {
+    fn from(error: Error) -> Self {
+        crate::pump::Stop::Failed(atomic_protocol::model::ModelFailure::new(error.to_string()))
+    }
 }

@@ -3,9 +3,9 @@
 //! * [`Catalog`] is the shipped table of models; [`Registry`] is one session's view of it: with the user's own
 //!   `models.json`, with the keys this session can find, with its environment.
 //! * [`stream`] asks a model and sends what it answers, in the words of [`atomic_protocol::model`]. Vendors' words stay
-//!   in their folder: [`anthropic`] so far, and a built-in [`demo`] that needs neither key nor network.
+//!   in their folder: [`anthropic`], [`openai_completions`], and a built-in [`demo`] that needs neither key nor network.
 //! * Inside, no vendor's code touches sockets or time: `http` sends, `sse` cuts bytes into events, `pump` keeps the
-//!   deadline and makes batches, `transform` fits a conversation to a model.
+//!   deadline and makes batches, `endpoint` merges headers, `transform` fits a conversation to a model.
 //!
 //! Nothing here reads the process's environment or working directory.
 
@@ -17,18 +17,22 @@ mod catalog;
 mod config_value;
 mod cost;
 pub mod demo;
+mod endpoint;
 mod env;
 mod error;
 mod estimate;
 mod http;
 mod models_json;
+pub mod openai_completions;
 mod partial_json;
 mod pump;
 mod registry;
 mod resolve;
 mod shell;
 mod sse;
+mod thinking_budget;
 mod transform;
+mod wire;
 
 use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
 use tokio::sync::mpsc;
@@ -63,7 +67,7 @@ pub async fn stream(
 ) {
     let run = async {
         let outcome = match request.model.api.as_str() {
-            anthropic::API => anthropic::stream(http, registry, &request, &sink).await,
+            api if SPOKEN_APIS.contains(&api) => ask(http, registry, &request, &sink).await,
             demo::API => demo::stream(registry.env(), &request, &sink).await,
             other => Err(Stop::Failed(ModelFailure::new(format!(
                 "Model {}/{} speaks \"{other}\", which this version of atomic does not. Choose another with --model or set_model.",
@@ -80,4 +84,24 @@ pub async fn stream(
         () = cancel.cancelled() => {}
         () = run => {}
     }
+}
+
+/// Asks a vendor. What it says about a failure is reported without the key.
+async fn ask(
+    http: &Http,
+    registry: &Registry,
+    request: &ModelRequest,
+    sink: &mpsc::Sender<Vec<ModelEvent>>,
+) -> Result<(), Stop> {
+    let credential = registry.credential(&request.model).await?;
+    let outcome = match request.model.api.as_str() {
+        openai_completions::API => openai_completions::ask(http, registry, request, &credential, sink).await,
+        _ => anthropic::ask(http, registry, request, &credential, sink).await,
+    };
+    outcome.map_err(|stop| match stop {
+        Stop::Failed(failure) => {
+            Stop::Failed(ModelFailure { message: credential.redact(failure.message), ..failure })
+        }
+        Stop::SinkClosed => Stop::SinkClosed,
+    })
 }

@@ -35,6 +35,8 @@ pub(crate) struct Provider {
     pub(crate) headers: Headers,
     /// For one model, by id.
     pub(crate) model_headers: HashMap<String, Headers>,
+    /// Fields for the body of each request to one model, by id; an object.
+    pub(crate) sampling: HashMap<String, Raw>,
     /// Shipped and own models, merged.
     pub(crate) models: Vec<Arc<Model>>,
 }
@@ -117,6 +119,7 @@ struct OwnModel {
     max_tokens: Option<u64>,
     headers: Option<Headers>,
     compat: Option<Raw>,
+    sampling_params: Option<Raw>,
 }
 
 #[derive(Deserialize)]
@@ -142,6 +145,7 @@ struct Override {
     max_tokens: Option<u64>,
     headers: Option<Headers>,
     compat: Option<Raw>,
+    sampling_params: Option<Raw>,
 }
 
 #[derive(Deserialize)]
@@ -173,6 +177,7 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         })
         .collect();
     let mut model_headers = HashMap::new();
+    let mut sampling = HashMap::new();
     for (index, text) in config.models.iter().enumerate() {
         let place = format!("providers.{name}.models[{index}]");
         let own: OwnModel = read(text.as_str(), &place)?;
@@ -189,6 +194,9 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
             base_url.ok_or_else(|| format!("{place}: \"baseUrl\" is missing here and in the provider"))?;
         if let Some(headers) = own.headers {
             model_headers.insert(own.id.clone(), headers);
+        }
+        if let Some(fields) = own.sampling_params {
+            sampling.insert(own.id.clone(), fields);
         }
         let spec = ModelSpec {
             name: own.name.unwrap_or_else(|| own.id.clone()),
@@ -219,6 +227,9 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         if let Some(headers) = change.headers.clone() {
             model_headers.entry(id.clone()).or_insert_with(Headers::new).extend(headers);
         }
+        if let Some(fields) = layered(sampling.get(id), change.sampling_params.as_ref()) {
+            sampling.insert(id.clone(), fields);
+        }
         apply(spec, change);
     }
     Ok(Provider {
@@ -226,6 +237,7 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         auth_header: config.auth_header,
         headers: config.headers.unwrap_or_default(),
         model_headers,
+        sampling,
         models: specs.into_values().map(Model::from_spec).map(Arc::new).collect(),
     })
 }
@@ -331,6 +343,19 @@ mod tests {
         assert!(before.thinking_levels().contains(&ThinkingLevel::Max));
         assert!(!after.thinking_levels().contains(&ThinkingLevel::Max));
         assert!(after.thinking_levels().contains(&ThinkingLevel::Xhigh), "other levels stay");
+    }
+
+    #[test]
+    fn sampling_is_kept_apart_and_merged() {
+        let file = parsed(
+            r#"{"providers":{"p":{"baseUrl":"u","api":"a","models":[{"id":"m","samplingParams":{"temperature":0.50,"top_k":1}},{"id":"n"}],
+                "modelOverrides":{"m":{"samplingParams":{"top_k":2}},"n":{"samplingParams":{"seed":3}},"gone":{"samplingParams":{}}}}}}"#,
+        )
+        .unwrap();
+        let p = &file["p"];
+        assert_eq!(p.sampling["m"].as_str(), r#"{"temperature":0.50,"top_k":2}"#);
+        assert_eq!((p.sampling["n"].as_str(), p.sampling.len()), (r#"{"seed":3}"#, 2));
+        assert!(!p.models[0].raw.as_str().contains("temperature"));
     }
 
     #[test]

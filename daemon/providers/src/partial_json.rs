@@ -55,6 +55,13 @@ pub(crate) fn mend(text: &str) -> Option<String> {
     Some(pen.out)
 }
 
+/// A record with raw control characters, bad backslashes and lone surrogates repaired and each key once.
+pub(crate) fn record(text: &str) -> Option<String> {
+    let mended = mend(&repair_surrogates(text))?;
+    let value: serde_json::Value = serde_json::from_str(&mended).ok()?;
+    serde_json::to_string(&value).ok()
+}
+
 /// What may stand next.
 #[derive(Clone, Copy, PartialEq)]
 enum Next {

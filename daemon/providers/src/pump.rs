@@ -28,8 +28,14 @@ pub(crate) trait Mapper {
     /// One event. What it appends to `out` is sent even when it fails.
     fn event(&mut self, event: &sse::Event<'_>, out: &mut Vec<ModelEvent>) -> Result<Flow, ModelFailure>;
 
-    /// The bytes ended without [`Flow::Ended`].
-    fn cut_off(&mut self) -> ModelFailure;
+    /// The bytes ended without [`Flow::Ended`]: either that was the answer's end, and the terminal event goes to `out`,
+    /// or it is a failure.
+    fn at_end(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure>;
+
+    /// Whether nothing but an end mark is missing: then a connection that breaks or falls silent does no harm.
+    fn is_whole(&self) -> bool {
+        false
+    }
 }
 
 /// Why an answer stops before its terminal event.
@@ -67,11 +73,14 @@ where
     let mut last_progress = Instant::now();
     loop {
         let piece = match deadline {
-            Some(deadline) => timeout_at(last_progress + deadline, pieces.next())
-                .await
-                .map_err(|_| ModelFailure::new(silence("the answer made no progress", deadline)))?,
+            Some(deadline) => {
+                timeout_at(last_progress + deadline, pieces.next()).await.unwrap_or_else(|_| {
+                    Some(Err(ModelFailure::new(silence("the answer made no progress", deadline))))
+                })
+            }
             None => pieces.next().await,
         };
+        let whole = mapper.is_whole();
         let mut batch = Vec::new();
         let mut outcome = Ok(Flow::More);
         let each = |event: sse::Event<'_>| {
@@ -80,9 +89,14 @@ where
         };
         let ended = match piece {
             Some(Ok(piece)) => decoder.push(&piece, each).map(|()| false),
+            // Half an event that a broken connection left says nothing.
+            Some(Err(_)) if whole => Ok(true),
             Some(Err(failure)) => return Err(failure.into()),
             None => decoder.finish(each).map(|()| true),
         };
+        if outcome == Ok(Flow::More) && ended == Ok(true) {
+            outcome = mapper.at_end(&mut batch).map(|()| Flow::Ended);
+        }
         if !batch.is_empty() {
             send(sink, batch).await?;
         }
@@ -93,11 +107,10 @@ where
                 }
                 return Ok(());
             }
-            (Flow::More, Ok(true)) => return Err(mapper.cut_off().into()),
             (Flow::More, Err(TooLarge)) => {
                 return Err(ModelFailure::new("The provider sent an event that never ends.").into());
             }
-            (Flow::More, Ok(false)) => {}
+            (Flow::More, Ok(_)) => {}
         }
         if decoder.take_progress() {
             last_progress = Instant::now();

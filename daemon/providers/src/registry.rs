@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use atomic_protocol::json::Raw;
 use atomic_protocol::model::Model;
 use indexmap::IndexMap;
 
@@ -14,10 +15,10 @@ use crate::config_value::{ConfigValue, expand};
 use crate::env::Env;
 use crate::error::Error;
 use crate::models_json::{self, Headers, Provider};
-use crate::{anthropic, demo, shell};
+use crate::{anthropic, demo, openai_completions, shell};
 
 /// The wire dialects this build speaks, apart from the built-in demo.
-pub const SPOKEN_APIS: &[&str] = &[anthropic::API];
+pub const SPOKEN_APIS: &[&str] = &[anthropic::API, openai_completions::API];
 
 /// How long the provider keeps its cache of our prompts (Anthropic "Prompt caching").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,16 @@ pub struct RequestOptions {
 
 /// Longest silence of a provider when settings do not say.
 pub const STREAM_DEADLINE: Duration = Duration::from_secs(300);
+
+impl RequestOptions {
+    /// The retention to ask for in a session with these variables.
+    pub(crate) fn cache(&self, env: &Env) -> CacheRetention {
+        self.cache_retention.unwrap_or_else(|| match env.get("PI_CACHE_RETENTION") {
+            Some("long") => CacheRetention::Long,
+            _ => CacheRetention::Short,
+        })
+    }
+}
 
 impl Default for RequestOptions {
     fn default() -> Self {
@@ -165,6 +176,11 @@ impl Registry {
     /// Exactly this model, available or not. The demo is `demo`/`demo`.
     pub fn find(&self, provider: &str, id: &str) -> Option<Arc<Model>> {
         self.models(provider).iter().find(|model| model.id == id).cloned()
+    }
+
+    /// The fields that the user's file adds to the body of each request to `model` (`samplingParams`).
+    pub(crate) fn sampling_params(&self, model: &Model) -> Option<&Raw> {
+        self.shared.overlay.get(&model.provider)?.sampling.get(&model.id)
     }
 
     /// Whether the model's provider has a key configured. Blocking as [`Registry::available`].

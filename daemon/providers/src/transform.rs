@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::{AssistantMessage, Block, Content, Message, StopReason, ToolResultMessage};
+use atomic_protocol::message::{AssistantMessage, Block, Content, Message, StopReason, ToolCall};
 use atomic_protocol::model::Model;
 
 /// Stands for images a model cannot see.
@@ -20,7 +20,13 @@ const NO_RESULT: &str = "No result provided";
 pub(crate) enum Turn<'a> {
     User(Vec<Part<'a>>),
     Assistant(Vec<Part<'a>>),
-    ToolResult { id: Cow<'a, str>, content: Vec<Part<'a>>, is_error: bool },
+    ToolResult {
+        id: Cow<'a, str>,
+        /// The tool's.
+        name: &'a str,
+        content: Vec<Part<'a>>,
+        is_error: bool,
+    },
 }
 
 /// A content block, fit for the model.
@@ -50,7 +56,10 @@ pub(crate) enum Part<'a> {
 /// What a dialect allows in the id of a tool call.
 pub(crate) struct IdRule {
     pub(crate) allowed: fn(char) -> bool,
+    /// In characters.
     pub(crate) longest: usize,
+    /// What an id that does not fit is cut to.
+    pub(crate) cut: usize,
 }
 
 /// The conversation for `model`. Answers that failed or were aborted are left out with the results of their calls.
@@ -59,7 +68,7 @@ pub(crate) fn conversation<'a>(messages: &'a [Message], model: &Model, rule: &Id
     let mut ids = Ids { rule, given: HashMap::new(), taken: HashMap::new() };
     let mut turns = Vec::with_capacity(messages.len());
     // Calls of the last answer that still wait, in order.
-    let mut waiting: Vec<&str> = Vec::new();
+    let mut waiting: Vec<&ToolCall> = Vec::new();
     for message in messages {
         match message {
             Message::User(user) => {
@@ -73,14 +82,19 @@ pub(crate) fn conversation<'a>(messages: &'a [Message], model: &Model, rule: &Id
                 answer_all(&mut waiting, &mut ids, &mut turns);
                 if !matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted) {
                     turns.push(Turn::Assistant(said(answer, model, &mut ids)));
-                    waiting = answer.tool_calls().map(|call| call.id.as_str()).collect();
+                    waiting = answer.tool_calls().collect();
                 }
             }
             Message::ToolResult(result) => {
                 // A result without a call belongs to an answer that was left out.
-                if let Some(at) = waiting.iter().position(|id| *id == result.tool_call_id) {
-                    waiting.remove(at);
-                    turns.push(returned(result, eyes, &mut ids));
+                if let Some(at) = waiting.iter().position(|call| call.id == result.tool_call_id) {
+                    let call = waiting.remove(at);
+                    turns.push(Turn::ToolResult {
+                        id: ids.fit(&call.id),
+                        name: &call.name,
+                        content: seen(&result.content, eyes),
+                        is_error: result.is_error,
+                    });
                 }
             }
             Message::BashExecution(_)
@@ -93,20 +107,13 @@ pub(crate) fn conversation<'a>(messages: &'a [Message], model: &Model, rule: &Id
     turns
 }
 
-fn answer_all<'a>(waiting: &mut Vec<&'a str>, ids: &mut Ids<'a, '_>, turns: &mut Vec<Turn<'a>>) {
-    turns.extend(waiting.drain(..).map(|id| Turn::ToolResult {
-        id: ids.fit(id),
+fn answer_all<'a>(waiting: &mut Vec<&'a ToolCall>, ids: &mut Ids<'a, '_>, turns: &mut Vec<Turn<'a>>) {
+    turns.extend(waiting.drain(..).map(|call| Turn::ToolResult {
+        id: ids.fit(&call.id),
+        name: &call.name,
         content: vec![Part::Text(NO_RESULT)],
         is_error: true,
     }));
-}
-
-fn returned<'a>(result: &'a ToolResultMessage, eyes: bool, ids: &mut Ids<'a, '_>) -> Turn<'a> {
-    Turn::ToolResult {
-        id: ids.fit(&result.tool_call_id),
-        content: seen(&result.content, eyes),
-        is_error: result.is_error,
-    }
 }
 
 /// Text and images. For a model without eyes a row of images becomes one notice.
@@ -180,13 +187,13 @@ impl<'a> Ids<'a, '_> {
             return Cow::Borrowed(id);
         }
         let clean = |c: char| if (self.rule.allowed)(c) { c } else { '_' };
-        let stem: String = id.chars().map(clean).take(self.rule.longest).collect();
+        let stem: String = id.chars().map(clean).take(self.rule.cut).collect();
         let stem = if stem.is_empty() { "call".to_owned() } else { stem };
         let mut given = stem.clone();
         let mut number = 2;
         while self.taken.contains_key(&given) {
             let suffix = format!("_{number}");
-            given = stem.chars().take(self.rule.longest - suffix.len()).chain(suffix.chars()).collect();
+            given = stem.chars().take(self.rule.cut - suffix.len()).chain(suffix.chars()).collect();
             number += 1;
         }
         self.taken.insert(given.clone(), id);
@@ -200,7 +207,7 @@ mod tests {
     use super::*;
     use atomic_protocol::model::ModelSpec;
 
-    const RULE: IdRule = IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_', longest: 8 };
+    const RULE: IdRule = IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_', longest: 8, cut: 8 };
 
     fn model(input: &str) -> Model {
         let spec: ModelSpec =

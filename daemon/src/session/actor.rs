@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atomic_agent::{Agent, AgentCommand, Input, RequestId, ToolRunId};
+use atomic_agent::{Agent, AgentCommand, Input, RequestId, TimerId, ToolRunId};
 use atomic_protocol::command::Command;
 use atomic_protocol::json::Raw;
 use atomic_protocol::model::ModelFailure;
@@ -53,6 +53,8 @@ pub(super) struct Actor {
     pub(super) tools: HashMap<ToolRunId, DropGuard>,
     pub(super) tool_sender: mpsc::Sender<ToolWork>,
     tool_receiver: mpsc::Receiver<ToolWork>,
+    /// The time the agent asked to be woken at.
+    pub(super) timer: Option<(TimerId, Instant)>,
     pub(super) bash: usize,
     /// Records for all clients, not sent yet.
     pub(super) pending: Vec<u8>,
@@ -117,6 +119,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         tools: HashMap::new(),
         tool_sender,
         tool_receiver,
+        timer: None,
         bash: 0,
         pending: Vec::new(),
         leaving: Vec::new(),
@@ -154,6 +157,7 @@ impl Actor {
             }
             let blocked = self.all_full();
             let unload = self.unload_at;
+            let wake = self.timer.map(|(_, at)| at);
             tokio::select! {
                 biased;
                 message = self.inbox.recv() => {
@@ -163,6 +167,11 @@ impl Actor {
                 Some(work) = self.tool_receiver.recv(), if !blocked => self.tool(work),
                 events = ModelWork::next(&mut self.model), if !blocked => self.model_answered(events),
                 () = any_moved(&self.clients), if blocked => {}
+                () = sleep_until(wake), if wake.is_some() => {
+                    if let Some((timer, _)) = self.timer.take() {
+                        self.feed(Input::Timer(timer));
+                    }
+                }
                 () = sleep_until(unload), if unload.is_some() => {
                     tracing::info!(session = self.info.id, "session unloaded");
                     break;
@@ -293,6 +302,13 @@ impl Actor {
                 }
                 self.ask(ticket, AgentCommand::SetFollowUpMode(mode));
             }
+            Command::SetAutoRetry { enabled } => {
+                if let Err(error) = self.save(vec![("retry.enabled", Value::from(enabled))]).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
+            }
+            Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
             Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
             Command::GetAvailableModels => {
                 let models = self.available().await;

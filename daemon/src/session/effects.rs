@@ -4,9 +4,12 @@
 //! the same bytes go to every client; the buffer leaves before an answer does, so that the order of records is the order
 //! of effects for everyone.
 
+use std::time::Duration;
+
 use atomic_agent::{Effect, HookAnswer, Input};
 use atomic_protocol::event::Event;
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::actor::Actor;
 use super::work;
@@ -66,6 +69,10 @@ impl Actor {
                 Effect::CancelTool(run) => {
                     // Dropping the guard cancels the tool; its result is still awaited.
                     self.tools.remove(&run);
+                }
+                Effect::WakeAt { timer, at } => {
+                    let wait = Duration::from_millis(at.0.saturating_sub(clock::now().0));
+                    self.timer = Some((timer, Instant::now() + wait));
                 }
                 // No extensions in this version: every hook goes on unchanged.
                 Effect::Ask { hook, .. } => follow.push(Input::HookAnswer { hook, answer: HookAnswer::Go }),

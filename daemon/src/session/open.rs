@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::{Agent, Config, IdSource};
+use atomic_agent::{Agent, Config, IdSource, RetryPolicy};
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::Hello;
@@ -362,6 +362,11 @@ impl Work {
                 leaf: store.leaf().cloned(),
                 steering_mode: settings.steering_mode,
                 follow_up_mode: settings.follow_up_mode,
+                retry: RetryPolicy {
+                    enabled: settings.retry.enabled,
+                    max_retries: settings.retry.max_retries,
+                    base_delay_ms: settings.retry.base_delay_ms,
+                },
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );

@@ -42,21 +42,43 @@ pub fn connect_or_start(
     hello: &Hello,
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
 ) -> Result<Attached, LinkError> {
+    connect_or_start_by(place, hello, program, Instant::now() + HELLO_DEADLINE + START_DEADLINE)
+}
+
+/// As [`connect_or_start`], but gives up at `deadline` if that comes before the limits of the parts.
+///
+/// # Errors
+/// As [`connect_or_start`].
+pub fn connect_or_start_by(
+    place: &Place,
+    hello: &Hello,
+    program: impl FnOnce() -> Result<PathBuf, LinkError>,
+    deadline: Instant,
+) -> Result<Attached, LinkError> {
     let hello = line(hello);
-    match say(place, &hello, HELLO_DEADLINE) {
+    match say(place, &hello, left(deadline)) {
         // A daemon that was just killed may still accept for a moment.
-        Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => start(place, &hello, program),
+        Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {
+            start(place, &hello, program, deadline)
+        }
         other => other,
     }
+}
+
+/// What one exchange of hello and reply may take.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).min(HELLO_DEADLINE)
 }
 
 fn start(
     place: &Place,
     hello: &[u8],
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
+    last: Instant,
 ) -> Result<Attached, LinkError> {
     owner::prepare(place)?;
-    let deadline = Instant::now() + START_DEADLINE;
+    let begun = Instant::now();
+    let deadline = last.min(begun + START_DEADLINE);
     let mut program = Some(program);
     let mut lock: Option<File> = None;
     let mut started: Option<Daemon> = None;

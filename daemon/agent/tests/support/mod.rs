@@ -8,7 +8,7 @@ use std::sync::Arc;
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
     Agent, AgentCommand, Config, Counted, Effect, Hook, HookAnswer, HookId, Input, ModelCall, ModelCallId,
-    RequestId, ToolRunId,
+    RequestId, RetryPolicy, TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody};
@@ -51,6 +51,8 @@ pub(crate) struct World {
     pub(crate) tools: Vec<(ToolRunId, ToolCall)>,
     pub(crate) cancelled: Vec<ToolRunId>,
     pub(crate) hooks: Vec<(HookId, Hook)>,
+    /// The wait asked for last, and until when.
+    pub(crate) timer: Option<(TimerId, Millis)>,
     /// Hooks are answered at once; else they wait in `hooks`.
     pub(crate) instant: bool,
     /// Appends fail.
@@ -83,6 +85,7 @@ impl World {
             },
             context: Vec::new(),
             leaf: None,
+            retry: RetryPolicy::default(),
             steering_mode: QueueMode::OneAtATime,
             follow_up_mode: QueueMode::OneAtATime,
         };
@@ -99,6 +102,7 @@ impl World {
             tools: Vec::new(),
             cancelled: Vec::new(),
             hooks: Vec::new(),
+            timer: None,
             instant: true,
             full: false,
             delivered: Vec::new(),
@@ -159,6 +163,7 @@ impl World {
                     self.open_calls.retain(|open| *open != call);
                 }
                 Effect::RunTool { run, call } => self.tools.push((run, call)),
+                Effect::WakeAt { timer, at } => self.timer = Some((timer, at)),
                 Effect::CancelTool(run) => self.cancelled.push(run),
                 Effect::Ask { hook, .. } if self.instant => {
                     follow.push(Input::HookAnswer { hook, answer: HookAnswer::Go });
@@ -222,6 +227,13 @@ impl World {
         self.feed(Input::ToolDone { run, output });
     }
 
+    /// The time asked for last has come.
+    pub(crate) fn ring(&mut self) {
+        let (timer, at) = self.timer.take().expect("a wait was asked for");
+        self.now = at;
+        self.feed(Input::Timer(timer));
+    }
+
     /// The records since the last call of this.
     pub(crate) fn seen(&mut self) -> Vec<String> {
         std::mem::take(&mut self.wire)
@@ -231,6 +243,7 @@ impl World {
     pub(crate) fn check_order(&self) {
         let (mut agent, mut turn, mut message, mut settled) = (false, false, false, true);
         let mut tools = HashSet::new();
+        let mut retrying = 0;
         for event in &self.events {
             let run_record = !matches!(
                 event,
@@ -253,7 +266,17 @@ impl World {
                     assert!(agent && !turn && !message, "agent_end in a turn");
                     agent = false;
                 }
+                Event::AutoRetryStart { attempt, .. } => {
+                    assert!(!agent, "a retry inside a run");
+                    retrying += 1;
+                    assert_eq!(*attempt, retrying);
+                }
+                Event::AutoRetryEnd { attempt, .. } => {
+                    assert_eq!(*attempt, retrying);
+                    retrying = 0;
+                }
                 Event::AgentSettled => {
+                    assert_eq!(retrying, 0, "retries end before the run settles");
                     assert!(!agent, "settled in a run");
                     settled = true;
                 }

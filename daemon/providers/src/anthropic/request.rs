@@ -10,20 +10,15 @@ use atomic_protocol::tool::ToolSpec;
 use super::compat::Compat;
 use crate::estimate;
 use crate::registry::CacheRetention;
+use crate::thinking_budget;
 use crate::transform::{self, IdRule, Part, Turn};
 
 /// What Anthropic takes as the id of a tool call.
 const ID_RULE: IdRule =
-    IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_' || c == '-', longest: 64 };
-
-/// Thinking tokens for minimal, low, medium and high; the levels above use the last.
-const THINKING_BUDGETS: [u64; 4] = [1024, 2048, 8192, 16_384];
+    IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_' || c == '-', longest: 64, cut: 64 };
 
 /// The smallest budget the provider takes ("Extended thinking").
 const MIN_BUDGET: u64 = 1024;
-
-/// Tokens that stay for the answer when thinking shares its limit.
-const MIN_ANSWER: u64 = 1024;
 
 /// Goes before images when a tool returned nothing else: the provider wants text there.
 const IMAGE_ONLY: &str = "(see attached image)";
@@ -112,14 +107,7 @@ fn thinking(
         config.end();
         return;
     }
-    let step = match level {
-        ThinkingLevel::Off | ThinkingLevel::Minimal => 0,
-        ThinkingLevel::Low => 1,
-        ThinkingLevel::Medium => 2,
-        ThinkingLevel::High | ThinkingLevel::Xhigh | ThinkingLevel::Max => 3,
-    };
-    let wish = budgets[step].unwrap_or(THINKING_BUDGETS[step]).max(MIN_BUDGET);
-    let budget = wish.min(max_tokens.saturating_sub(MIN_ANSWER));
+    let budget = thinking_budget::budget(level, budgets, MIN_BUDGET, max_tokens);
     // A window that is almost full leaves no room to think.
     if budget >= MIN_BUDGET {
         let mut config = ObjectWriter::begin(object.key("thinking"));
@@ -185,7 +173,7 @@ fn messages(out: &mut Vec<u8>, request: &ModelRequest, compat: &Compat, mark: Op
                     outgoing.push(Outgoing::Assistant(parts));
                 }
             }
-            Turn::ToolResult { id, content, is_error } => match outgoing.last_mut() {
+            Turn::ToolResult { id, content, is_error, .. } => match outgoing.last_mut() {
                 Some(Outgoing::Results(results)) => results.push((id, content, is_error)),
                 _ => outgoing.push(Outgoing::Results(vec![(id, content, is_error)])),
             },

@@ -1,14 +1,10 @@
 //! What the provider streams, in our words. Records are read into flat structs that borrow: a delta is looked at once
 //! and copied once.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use atomic_protocol::json::{Raw, repair_surrogates};
+use atomic_protocol::json::Raw;
 use atomic_protocol::message::{StopReason, Usage};
 use atomic_protocol::model::{Model, ModelCost, ModelEvent, ModelFailure};
-use serde::de::{Error as _, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::compat::Fallback;
 use crate::cost;
@@ -16,6 +12,7 @@ use crate::http::cut;
 use crate::partial_json;
 use crate::pump::{Flow, Mapper};
 use crate::sse;
+use crate::wire::{Count, Text, filled};
 
 /// Shown in place of thinking that the provider withheld.
 const REDACTED: &str = "[Reasoning redacted]";
@@ -283,7 +280,7 @@ impl Mapper for Answer<'_> {
         match serde_json::from_str::<Wire<'_>>(text) {
             Ok(wire) => self.record(event.name, wire, text, out),
             Err(error) => {
-                let mended = mended(text);
+                let mended = partial_json::record(text);
                 let wire = mended.as_deref().and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok());
                 let wire = wire.ok_or_else(|| {
                     ModelFailure::new(format!(
@@ -296,20 +293,9 @@ impl Mapper for Answer<'_> {
         }
     }
 
-    fn cut_off(&mut self) -> ModelFailure {
-        ModelFailure::new("Anthropic stream ended before message_stop")
+    fn at_end(&mut self, _: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
+        Err(ModelFailure::new("Anthropic stream ended before message_stop"))
     }
-}
-
-/// The record with raw control characters, bad backslashes and lone surrogates repaired and each key once.
-fn mended(text: &str) -> Option<String> {
-    let mended = partial_json::mend(&repair_surrogates(text))?;
-    let value: serde_json::Value = serde_json::from_str(&mended).ok()?;
-    serde_json::to_string(&value).ok()
-}
-
-fn filled(text: Option<Text<'_>>) -> Option<String> {
-    text.filter(|text| !text.is_empty()).map(Text::owned)
 }
 
 #[derive(Deserialize, Default)]
@@ -404,56 +390,6 @@ struct WireWrites {
 #[serde(default)]
 struct WireOutput {
     thinking_tokens: Count,
-}
-
-/// A string that borrows when it can. Anything that is no string reads as empty.
-#[derive(Default)]
-struct Text<'a>(Cow<'a, str>);
-
-impl Text<'_> {
-    fn owned(self) -> String {
-        self.0.into_owned()
-    }
-}
-
-impl std::ops::Deref for Text<'_> {
-    type Target = str;
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_unit<E>(self) -> Result<Text<'de>, E> {
-                Ok(Text::default())
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// A count that may be a float, null or missing.
-#[derive(Default)]
-struct Count(Option<u64>);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = Option::<f64>::deserialize(deserializer).map_err(D::Error::custom)?;
-        Ok(Count(number.map(|number| number.max(0.0) as u64)))
-    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn run<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<ModelEvent>, Opti
     }
     let failure = match outcome {
         Ok(Flow::Ended) => None,
-        Ok(Flow::More) => Some(answer.cut_off()),
+        Ok(Flow::More) => answer.at_end(&mut events).err(),
         Err(failure) => Some(failure),
     };
     (events, failure)

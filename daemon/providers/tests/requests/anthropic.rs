@@ -1,144 +1,29 @@
-//! The whole way over a real socket: registry, HTTP client, adapter, sink. The server does what it is told and nothing
-//! waits on time.
+//! Anthropic's dialect, and what no dialect decides: proxies, deadlines, cancelling, broken connections.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use atomic_protocol::Raw;
-use atomic_protocol::message::{Message, StopReason};
-use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest, ThinkingLevel};
-use atomic_providers::{Env, Http, Registry, RequestOptions, SINK_CAPACITY, Setup, stream};
-use tokio::sync::mpsc;
+use atomic_protocol::message::StopReason;
+use atomic_protocol::model::ModelEvent;
 use tokio_util::sync::CancellationToken;
 
-/// Only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::server::{HEAD, PATIENCE, Session, failure, server};
 
 const BEGIN: &str = "event: message_start\ndata: {\"message\":{\"id\":\"msg\",\"usage\":{\"input_tokens\":3}}}\n\nevent: content_block_start\ndata: {\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"Hel\"}}\n\n";
 const END: &str = "event: content_block_stop\ndata: {\"index\":0}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\nevent: message_stop\ndata: {}\n\n";
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
-/// Serves one connection with `serve`, which gets the request's text.
-fn server(serve: impl FnOnce(String, TcpStream) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let request = read_request(&mut socket);
-        serve(request, socket);
-    });
-    format!("http://{address}")
-}
-
-fn read_request(socket: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        let count = socket.read(&mut piece).unwrap();
-        bytes.extend_from_slice(&piece[..count]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                line.to_lowercase()
-                    .strip_prefix("content-length:")
-                    .map(|value| value.trim().parse::<usize>().unwrap())
-            });
-            if count == 0 || body.len() >= length.unwrap_or(0) {
-                return text;
-            }
-        } else if count == 0 {
-            return text;
-        }
-    }
-}
-
-struct Session {
-    dir: tempfile::TempDir,
-    env: Vec<(&'static str, String)>,
-    deadline: Option<Duration>,
-}
-
-impl Session {
-    fn new(base_url: &str) -> Session {
-        let dir = tempfile::tempdir().unwrap();
-        let models = format!(
-            r#"{{"providers":{{"local":{{"baseUrl":"{base_url}","api":"anthropic-messages","apiKey":"$LOCAL_KEY","models":[{{"id":"m"}}]}}}}}}"#
-        );
-        std::fs::write(dir.path().join("models.json"), models).unwrap();
-        Session { dir, env: vec![("LOCAL_KEY", "very-secret-key".into())], deadline: None }
-    }
-
-    fn registry(&self) -> Registry {
-        let registry = Registry::load(Setup {
-            agent_dir: self.dir.path().to_owned(),
-            env: self.env.iter().cloned().collect::<Env>(),
-            options: RequestOptions { deadline: self.deadline, ..RequestOptions::default() },
-        });
-        assert!(registry.warnings().is_empty(), "{:?}", registry.warnings());
-        registry
-    }
-
-    fn ask(&self, provider: &str, model: &str, cancel: &CancellationToken) -> Answer {
-        let registry = self.registry();
-        let message = Raw::parse(r#"{"role":"user","content":"hello","timestamp":1}"#).unwrap();
-        let request = ModelRequest {
-            model: registry.find(provider, model).unwrap(),
-            thinking: ThinkingLevel::Off,
-            system: Arc::from("system"),
-            messages: vec![Message::parse(&message).unwrap()],
-            tools: Arc::from([]),
-            session_id: "s".into(),
-        };
-        let (sink, batches) = mpsc::channel(SINK_CAPACITY);
-        let cancel = cancel.clone();
-        let task = tokio::spawn(async move { stream(&Http::new(), &registry, request, sink, cancel).await });
-        Answer { batches, task }
-    }
-
-    async fn all(&self) -> Vec<ModelEvent> {
-        self.ask("local", "m", &CancellationToken::new()).rest().await
-    }
-}
-
-struct Answer {
-    batches: mpsc::Receiver<Vec<ModelEvent>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Answer {
-    async fn batch(&mut self) -> Option<Vec<ModelEvent>> {
-        tokio::time::timeout(PATIENCE, self.batches.recv()).await.expect("a batch or the end")
-    }
-
-    /// All that comes, checked: the terminal event is the last and the only one.
-    async fn rest(mut self) -> Vec<ModelEvent> {
-        let mut events = Vec::new();
-        while let Some(batch) = self.batch().await {
-            events.extend(batch);
-        }
-        self.task.await.unwrap();
-        let terminal = |event: &ModelEvent| matches!(event, ModelEvent::Done { .. } | ModelEvent::Failed(_));
-        assert_eq!(events.iter().position(terminal), Some(events.len() - 1), "{events:?}");
-        events
-    }
-}
-
-fn failure(events: &[ModelEvent]) -> &ModelFailure {
-    match events.last() {
-        Some(ModelEvent::Failed(failure)) => failure,
-        other => panic!("a failure, not {other:?}"),
-    }
+fn anthropic(base_url: &str) -> Session {
+    Session::new(base_url, "anthropic-messages", "")
 }
 
 #[tokio::test]
 async fn an_answer_arrives_piece_by_piece() {
     let (seen, request) = std_mpsc::channel();
     let (release, gate) = std_mpsc::channel::<()>();
-    let session = Session::new(&server(move |text, mut socket| {
+    let session = anthropic(&server(move |text, mut socket| {
         seen.send(text).unwrap();
         socket.write_all(format!("{HEAD}{BEGIN}").as_bytes()).unwrap();
         gate.recv().unwrap();
@@ -175,7 +60,7 @@ async fn an_answer_arrives_piece_by_piece() {
 async fn refusals_keep_status_body_and_waiting_time_but_no_key() {
     let body =
         r#"{"type":"error","error":{"type":"rate_limit_error","message":"key very-secret-key is too fast"}}"#;
-    let session = Session::new(&server(move |_, mut socket| {
+    let session = anthropic(&server(move |_, mut socket| {
         let head = format!(
             "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n",
             body.len()
@@ -191,7 +76,7 @@ async fn refusals_keep_status_body_and_waiting_time_but_no_key() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let session = Session::new(&server(|_, mut socket| {
+    let session = anthropic(&server(|_, mut socket| {
         let answer =
             "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
         socket.write_all(answer.as_bytes()).unwrap();
@@ -214,7 +99,7 @@ async fn what_breaks_is_a_failure_after_what_came() {
         (String::new(), 0, "Connection error: 127.0.0.1"),
     ] {
         let text = answer.clone();
-        let session = Session::new(&server(move |_, mut socket| socket.write_all(text.as_bytes()).unwrap()));
+        let session = anthropic(&server(move |_, mut socket| socket.write_all(text.as_bytes()).unwrap()));
         let events = session.all().await;
         assert!(failure(&events).message.starts_with(want), "{answer}: {events:?}");
         assert_eq!(events.len() - 1, came, "{answer}: {events:?}");
@@ -226,7 +111,7 @@ async fn nobody_there_is_a_failure_that_names_the_host() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let events = Session::new(&format!("http://{address}")).all().await;
+    let events = anthropic(&format!("http://{address}")).all().await;
     let message = &failure(&events).message;
     assert!(message.starts_with("Connection error: 127.0.0.1:"), "{message}");
 }
@@ -235,7 +120,7 @@ async fn nobody_there_is_a_failure_that_names_the_host() {
 async fn silence_ends_at_the_deadline_before_and_inside_an_answer() {
     for answer in [String::new(), HEAD.to_owned(), format!("{HEAD}{BEGIN}")] {
         let text = answer.clone();
-        let mut session = Session::new(&server(move |_, mut socket| {
+        let mut session = anthropic(&server(move |_, mut socket| {
             socket.write_all(text.as_bytes()).unwrap();
             // Until the client gives up.
             let _ = socket.read(&mut [0; 16]);
@@ -252,7 +137,7 @@ async fn cancelling_closes_the_connection_and_says_nothing() {
         let (closed, at_end) = tokio::sync::oneshot::channel();
         let (arrived, ready) = tokio::sync::oneshot::channel();
         let text = answer.clone();
-        let session = Session::new(&server(move |_, mut socket| {
+        let session = anthropic(&server(move |_, mut socket| {
             socket.write_all(text.as_bytes()).unwrap();
             arrived.send(()).unwrap();
             let rest = socket.read(&mut [0; 16]);
@@ -277,7 +162,7 @@ async fn cancelling_closes_the_connection_and_says_nothing() {
 #[tokio::test]
 async fn a_dropped_receiver_closes_the_connection() {
     let (closed, at_end) = tokio::sync::oneshot::channel();
-    let session = Session::new(&server(move |_, mut socket| {
+    let session = anthropic(&server(move |_, mut socket| {
         // Until the client is gone; the sink holds a bounded number of pieces, so it must notice.
         let ended = (0..1_000_000).any(|_| {
             socket.write_all(HEAD.as_bytes()).and_then(|()| socket.write_all(BEGIN.as_bytes())).is_err()
@@ -299,7 +184,7 @@ async fn proxies_come_from_the_sessions_environment() {
     });
     // A port that nobody listens on.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut session = Session::new(&format!("http://{closed}"));
+    let mut session = anthropic(&format!("http://{closed}"));
     session.env.push(("http_proxy", proxy));
     let events = session.all().await;
     assert!(matches!(events.last(), Some(ModelEvent::Done { .. })), "{events:?}");
@@ -312,7 +197,7 @@ async fn proxies_come_from_the_sessions_environment() {
 
 #[tokio::test]
 async fn a_missing_key_and_an_unspoken_dialect_are_failures() {
-    let mut session = Session::new("http://127.0.0.1:1");
+    let mut session = anthropic("http://127.0.0.1:1");
     session.env.clear();
     let asked = session.ask("anthropic", "claude-opus-5", &CancellationToken::new()).rest().await;
     let message = &failure(&asked).message;
@@ -328,7 +213,7 @@ async fn a_missing_key_and_an_unspoken_dialect_are_failures() {
 
 #[tokio::test]
 async fn the_demo_needs_nothing() {
-    let mut session = Session::new("http://127.0.0.1:1");
+    let mut session = anthropic("http://127.0.0.1:1");
     session.env = vec![("ATOMIC_DEMO_DELAY_MS", "0".into())];
     let events = session.ask("demo", "demo", &CancellationToken::new()).rest().await;
     assert!(matches!(events.last(), Some(ModelEvent::Done { reason: StopReason::Stop, .. })), "{events:?}");

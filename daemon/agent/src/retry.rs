@@ -1,0 +1,252 @@
+//! Automatic retry: which failures pass by themselves, and how long to wait.
+//!
+//! A policy is data; nothing here sleeps. Facts: reference 4.2 (statuses, words, delays), with status codes in texts bounded by
+//! non-digits, so that "15000 tokens" is not a 500.
+
+use atomic_protocol::event::Event;
+use atomic_protocol::model::ModelFailure;
+
+use crate::Agent;
+use crate::effect::Effect;
+use crate::input::TimerId;
+use crate::run::{Run, Step, Waiting};
+
+/// Settings `retry.*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Retry at all.
+    pub enabled: bool,
+    /// Attempts after the first, per streak of failures.
+    pub max_retries: u32,
+    /// Wait before the first retry, in milliseconds; doubles each time.
+    pub base_delay_ms: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { enabled: true, max_retries: 3, base_delay_ms: 2000 }
+    }
+}
+
+/// `finalError` of a retry that was given up (literal of the reference).
+const CANCELLED: &str = "Retry cancelled";
+
+/// Longest wait, in milliseconds. A provider that asks for more is not waited for.
+const MAX_DELAY_MS: u64 = 60_000;
+
+/// Statuses of failures that pass. 425 only when the provider says when.
+const STATUSES: [u16; 16] = [408, 409, 429, 500, 501, 502, 503, 504, 520, 521, 522, 523, 524, 525, 598, 599];
+
+/// Words of failures that last: money, not load.
+const LASTING: [&str; 9] = [
+    "gousagelimiterror",
+    "freeusagelimiterror",
+    "monthly usage limit reached",
+    "available balance",
+    "insufficient_quota",
+    "insufficient quota",
+    "out of budget",
+    "quota exceeded",
+    "billing",
+];
+
+/// Words of a conversation that is too long: another call would fail the same way.
+const TOO_LONG: [&str; 8] = [
+    "prompt is too long",
+    "prompt too long",
+    "request_too_large",
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    "too many tokens",
+    "maximum prompt length",
+];
+
+/// Words of failures that pass, when there is no status.
+const PASSING: [&str; 36] = [
+    "overloaded",
+    "rate limit",
+    "rate_limit",
+    "ratelimit",
+    "too many requests",
+    "service unavailable",
+    "service_unavailable",
+    "server error",
+    "server_error",
+    "internal error",
+    "internal_error",
+    "api_error",
+    "provider returned error",
+    "connection error",
+    "connection refused",
+    "connection lost",
+    "connection reset",
+    "network error",
+    "other side closed",
+    "fetch failed",
+    "getaddrinfo",
+    "upstream connect",
+    "upstream_connect",
+    "socket hang up",
+    "timed out",
+    "timeout",
+    "terminated",
+    "decompress",
+    "incorrect header check",
+    "stream deadline exceeded",
+    "ended without",
+    "stream ended before",
+    "resourceexhausted",
+    "you can retry your request",
+    "retry delay",
+    "broke off",
+];
+
+impl RetryPolicy {
+    /// How long to wait before retry number `attempt` (from 1) of `failure`, in milliseconds. `None`: do not.
+    pub(crate) fn delay(&self, attempt: u32, failure: &ModelFailure) -> Option<u64> {
+        if !self.enabled || attempt > self.max_retries || !passes(failure) {
+            return None;
+        }
+        let doubled = self.base_delay_ms.saturating_mul(1 << (attempt - 1).min(16)).min(MAX_DELAY_MS);
+        match failure.retry_after_ms {
+            Some(asked) if asked > MAX_DELAY_MS => None,
+            Some(asked) => Some(asked.max(doubled)),
+            None => Some(doubled),
+        }
+    }
+}
+
+impl Agent {
+    /// After `agent_end`: waits for another try if the run failed in a way that passes.
+    pub(crate) fn retry_failure(&mut self) -> bool {
+        let run = self.active();
+        let failure = if run.aborted { None } else { run.failure.clone() };
+        let Some(failure) = failure else {
+            self.end_retries(Some(CANCELLED));
+            return false;
+        };
+        let Some(delay_ms) = self.retry.delay(self.retries + 1, &failure) else {
+            self.end_retries(Some(&failure.message));
+            return false;
+        };
+        self.retries += 1;
+        self.emit(Event::AutoRetryStart {
+            attempt: self.retries,
+            max_attempts: self.retry.max_retries,
+            delay_ms,
+            error_message: failure.message,
+        });
+        let timer = TimerId(self.number());
+        self.out.push(Effect::WakeAt { timer, at: self.now.plus(delay_ms) });
+        self.active().waiting = Some(Waiting::Retry(timer));
+        true
+    }
+
+    /// The streak of failures is over: an answer came (`None`), or it did not.
+    pub(crate) fn end_retries(&mut self, error: Option<&str>) {
+        if self.retries > 0 {
+            let attempt = std::mem::take(&mut self.retries);
+            let final_error = error.map(str::to_owned);
+            self.emit(Event::AutoRetryEnd { success: error.is_none(), attempt, final_error });
+        }
+    }
+
+    /// The wait is over: the failed answer leaves the conversation (not the file) and the turn is tried again.
+    pub(crate) fn timer(&mut self, timer: TimerId) {
+        let Some(run) = &mut self.run else { return };
+        if !matches!(run.waiting, Some(Waiting::Retry(waited)) if waited == timer) {
+            return;
+        }
+        if let Some((failed, _)) = run.messages.last() {
+            self.context.retain(|(id, _)| id != failed);
+        }
+        let mut next = Run::new(None);
+        next.steps.extend([Step::AgentStart, Step::TurnStart, Step::CallModel]);
+        self.run = Some(next);
+    }
+
+    /// `abort_retry`: gives the wait up, if there is one; the run settles.
+    pub(crate) fn abort_retry(&mut self) {
+        if let Some(run) = &mut self.run
+            && matches!(run.waiting, Some(Waiting::Retry(_)))
+        {
+            run.waiting = None;
+            self.give_up_retrying();
+        }
+    }
+
+    /// The wait was taken back: say so and settle, or go on with what waits in the queues when the run was aborted.
+    pub(crate) fn give_up_retrying(&mut self) {
+        self.end_retries(Some(CANCELLED));
+        let run = self.active();
+        let step = if run.aborted { Step::AfterRun } else { Step::Settle };
+        run.steps.push_back(step);
+    }
+}
+
+/// Whether a failure may pass by itself.
+fn passes(failure: &ModelFailure) -> bool {
+    let text = failure.message.to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if says(&LASTING) || says(&TOO_LONG) {
+        return false;
+    }
+    match failure.status {
+        Some(425) => failure.retry_after_ms.is_some(),
+        Some(status) => STATUSES.contains(&status) || (526..530).contains(&status),
+        None => says(&PASSING) || names_status(&text),
+    }
+}
+
+/// A status of [`STATUSES`] stands in the text as a number of its own.
+fn names_status(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit())
+        .filter(|number| number.len() == 3)
+        .any(|number| number.parse().is_ok_and(|status| STATUSES.contains(&status) && status != 409))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(status: Option<u16>, message: &str) -> ModelFailure {
+        ModelFailure { status, ..ModelFailure::new(message) }
+    }
+
+    #[test]
+    fn what_passes_and_what_lasts() {
+        for (status, message, expected) in [
+            (Some(529), "529 {\"type\":\"overloaded_error\"}", true),
+            (Some(500), "500 oops", true),
+            (Some(429), "429 rate limited", true),
+            (Some(429), "429 insufficient_quota", false),
+            (Some(401), "401 timeout in your key", false),
+            (Some(400), "400 prompt is too long: 15000 tokens", false),
+            (Some(425), "425 too early", false),
+            (Some(408), "408", true),
+            (None, "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}", true),
+            (None, "Anthropic stream ended before message_stop", true),
+            (None, "Connection error: localhost:1: connection refused", true),
+            (None, "stream deadline exceeded: no answer for 300 s", true),
+            (None, "code 503", true),
+            (None, "asked for 15000 tokens", false),
+            (None, "invalid_request_error: no such model", false),
+        ] {
+            assert_eq!(passes(&failure(status, message)), expected, "{status:?} {message}");
+        }
+    }
+
+    #[test]
+    fn delays_double_and_heed_the_provider() {
+        let policy = RetryPolicy::default();
+        let plain = failure(Some(503), "");
+        let delays: Vec<_> = (1..=4).map(|attempt| policy.delay(attempt, &plain)).collect();
+        assert_eq!(delays, [Some(2000), Some(4000), Some(8000), None]);
+        let asks = |ms| ModelFailure { retry_after_ms: Some(ms), ..plain.clone() };
+        assert_eq!(policy.delay(1, &asks(5000)), Some(5000));
+        assert_eq!(policy.delay(1, &asks(10)), Some(2000));
+        assert_eq!(policy.delay(1, &asks(61_000)), None);
+        assert_eq!(RetryPolicy { enabled: false, ..policy }.delay(1, &plain), None);
+    }
+}

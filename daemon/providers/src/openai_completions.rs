@@ -1,0 +1,223 @@
+//! OpenAI's Chat Completions API (platform.openai.com, "Chat Completions", with "Streaming"), which most other providers
+//! and nearly every server that runs on one's own machine speak too.
+//!
+//! # Local servers
+//!
+//! They are described in `models.json` of the agent directory. `id` is the name the server knows; `apiKey` is needed and
+//! may be any text where the server asks for none. `baseUrl` ends with `/v1`. Ollama:
+//!
+//! ```json
+//! {"providers": {"ollama": {
+//!   "baseUrl": "http://localhost:11434/v1", "api": "openai-completions", "apiKey": "none",
+//!   "models": [{"id": "qwen3-coder:30b", "contextWindow": 32768}]
+//! }}}
+//! ```
+//!
+//! llama.cpp's `llama-server` (8080), vLLM (8000) and LM Studio (1234) differ in the port only:
+//!
+//! ```json
+//! {"providers": {"llama.cpp": {
+//!   "baseUrl": "http://localhost:8080/v1", "api": "openai-completions", "apiKey": "none",
+//!   "models": [{"id": "gpt-oss-20b", "contextWindow": 65536, "reasoning": true, "thinkingLevelMap": {"minimal": null}}]
+//! }}}
+//! ```
+//!
+//! `contextWindow` should be what the server was started with: Ollama cuts longer prompts without a word. `input` is
+//! `["text", "image"]` for models that see. `samplingParams` of a model (`{"temperature": 0.6}`) goes into each request
+//! and wins over what this program would send. Where a server differs, `compat` says how; its keys stand in `compat.rs`.
+//!
+//! # Thinking
+//!
+//! It is read from `reasoning_content`, `reasoning`, `reasoning_text`, `reasoning_details` and from `<think>` at the
+//! beginning of the text. The block's signature says how it goes back to the same model: the name of the field it came
+//! in, or the details themselves as a list; thinking from the text has none and does not go back.
+//!
+//! # How an answer ends
+//!
+//! | `finish_reason` | means |
+//! |---|---|
+//! | `stop`, `end` | the model is done; with tool calls: it waits for their results |
+//! | `tool_calls`, `function_call` | it waits for results |
+//! | `length` | the limit of output tokens |
+//! | anything else | a failure that names the word |
+//! | null, empty, none at all | not yet; at the end of the stream a failure, unless `supportsFinishReason` is false |
+
+mod compat;
+mod reasoning;
+mod request;
+mod stream;
+mod think_tag;
+
+use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use tokio::sync::mpsc;
+
+use crate::auth::Credential;
+use crate::endpoint::{self, Headers};
+use crate::error::Error;
+use crate::http::{self, Http};
+use crate::pump::{Stop, pump};
+use crate::registry::{CacheRetention, Registry};
+use compat::Compat;
+
+/// The dialect's name in models.
+pub const API: &str = "openai-completions";
+
+/// The fields in which endpoints send thinking, best first: some fill two with the same text.
+const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+
+/// Begins the user message that shows the images of tool results.
+const IMAGES_OF_RESULTS: &str = "Attached image(s) from tool result:";
+
+/// Sends the request and maps what comes.
+pub(crate) async fn ask(
+    http: &Http,
+    registry: &Registry,
+    request: &ModelRequest,
+    credential: &Credential,
+    sink: &mpsc::Sender<Vec<ModelEvent>>,
+) -> Result<(), Stop> {
+    let model = &*request.model;
+    let options = registry.options();
+    let compat = Compat::of(model);
+    let cache = options.cache(&credential.env);
+    let url = endpoint::address(model, credential, "/chat/completions")?;
+    let headers = headers(request, &compat, cache, credential)?;
+    let body = request::body(request, &compat, cache, options, registry.sampling_params(model));
+    let client = http.client(&credential.env).await?;
+    let response = http::post(&client, &url, headers, body, options.deadline).await?;
+    let mut answer = stream::Answer::new(model, compat.finish_reason);
+    if is_json(response.headers()) {
+        let record = one_record(http::pieces(response));
+        return pump(Box::pin(record), &mut answer, options.deadline, sink).await;
+    }
+    pump(http::pieces(response), &mut answer, options.deadline, sink).await
+}
+
+/// In rising order: those that lead a session's requests to the same machine, ours, the model's, the user's.
+fn headers(
+    request: &ModelRequest,
+    compat: &Compat,
+    cache: CacheRetention,
+    credential: &Credential,
+) -> Result<HeaderMap, Error> {
+    let mut headers = Headers::new(&request.model.provider);
+    if cache != CacheRetention::None && !request.session_id.is_empty() {
+        for name in compat.affinity {
+            headers.secret(name, &request.session_id, "session id")?;
+        }
+    }
+    headers.key(credential, None)?;
+    for (name, value) in endpoint::configured(&request.model, credential) {
+        headers.configured(name, value)?;
+    }
+    headers.finish()
+}
+
+/// Whether the answer is one JSON record instead of a stream of events: an error under status 200, or a server that
+/// does not stream.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
+}
+
+/// The whole body as the data of one event. Line breaks in JSON stand between its tokens, where a space does as well.
+fn one_record<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + 'static
+where
+    S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
+{
+    let body = pieces.map(|piece| {
+        piece.map(|bytes| {
+            bytes
+                .iter()
+                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
+                .collect::<Bytes>()
+        })
+    });
+    futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{Scheme, Secret, Source};
+
+    fn shown(spec: &str, cache: CacheRetention, headers_of_user: &[(&str, Option<&str>)]) -> Vec<String> {
+        let request = request::tests::request(spec, &[]);
+        let credential = Credential {
+            key: Some(Secret("k1".into())),
+            scheme: Scheme::ApiKey,
+            source: Source::Stored,
+            headers: headers_of_user
+                .iter()
+                .map(|(n, v)| ((*n).into(), v.map(|v| Secret(v.into()))))
+                .collect(),
+            env: [("UNUSED", "")].into_iter().collect(),
+        };
+        let map = headers(&request, &Compat::of(&request.model), cache, &credential).unwrap();
+        let mut lines: Vec<String> =
+            map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines.retain(|line| !line.ends_with("application/json"));
+        lines
+    }
+
+    #[test]
+    fn headers_follow_provider_and_user() {
+        let short = CacheRetention::Short;
+        for (spec, cache, user, want) in [
+            (r#"{"id":"m","provider":"p"}"#, short, &[][..], &["authorization: Bearer k1"][..]),
+            (
+                r#"{"id":"m","provider":"openrouter"}"#,
+                short,
+                &[],
+                &["authorization: Bearer k1", "x-session-id: session"],
+            ),
+            (
+                r#"{"id":"m","provider":"openrouter"}"#,
+                CacheRetention::None,
+                &[],
+                &["authorization: Bearer k1"],
+            ),
+            (
+                r#"{"id":"m","provider":"p","compat":{"sendSessionAffinityHeaders":true},"headers":{"X-A":"model","session_id":null}}"#,
+                short,
+                &[("x-a", Some("user")), ("Authorization", None)],
+                &["x-a: user", "x-client-request-id: session", "x-session-affinity: session"],
+            ),
+            (
+                r#"{"id":"m","provider":"cloudflare-ai-gateway"}"#,
+                short,
+                &[],
+                &["cf-aig-authorization: Bearer k1"],
+            ),
+        ] {
+            assert_eq!(shown(spec, cache, user), want, "{spec}");
+        }
+    }
+
+    /// What the module's documentation tells people to write works.
+    #[tokio::test]
+    async fn the_documented_files_are_right() {
+        let text: String = include_str!("openai_completions.rs")
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let files: Vec<&str> =
+            text.split("```json").skip(1).filter_map(|part| part.split("```").next()).collect();
+        assert_eq!(files.len(), 2);
+        for file in files {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("models.json"), file).unwrap();
+            let setup = crate::Setup { agent_dir: dir.path().to_owned(), ..crate::Setup::default() };
+            let registry = Registry::load(setup);
+            assert!(registry.warnings().is_empty(), "{:?}", registry.warnings());
+            let models = registry.available();
+            assert_eq!((models.len(), models[0].api.as_str()), (1, API));
+            assert!(registry.credential(&models[0]).await.is_ok());
+        }
+    }
+}
