@@ -11,6 +11,7 @@ use atomic_tools::Children;
 use tokio_util::sync::CancellationToken;
 
 use crate::logging::Logging;
+use crate::session::SessionHandle;
 use crate::sessions::Sessions;
 
 /// How often old kept output is looked for.
@@ -81,7 +82,13 @@ impl Daemon {
 
     /// Nothing is attached and nothing runs.
     pub fn is_quiet(&self) -> bool {
-        self.clients() == 0 && !self.sessions.all().iter().any(|session| session.status().running)
+        self.clients() == 0
+            && !self
+                .sessions
+                .all()
+                .iter()
+                .map(SessionHandle::status)
+                .any(|status| status.running || status.kept)
     }
 }
 

@@ -9,7 +9,7 @@ use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSI
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::connection::{Client, Connection};
+use crate::connection::{Client, Connection, LeavingOptions};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
 use crate::session::open::{self, Opened};
@@ -107,7 +107,8 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
             continue;
         }
         tracing::info!(session = info.id, client = client.id, "attached");
-        Connection::new(daemon.clone(), client.clone(), read, lines, session).run().await;
+        let leaving = LeavingOptions { on_disconnect: options.on_disconnect, drain: options.drain };
+        Connection::new(daemon.clone(), client.clone(), read, lines, session, leaving).run().await;
         tracing::info!(client = client.id, "left");
         break;
     }

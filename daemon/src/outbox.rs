@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, IoSlice};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atomic_protocol::json::Raw;
 use atomic_protocol::link::{FromDaemon, KEEP_LINE_BYTES};
@@ -22,6 +22,9 @@ pub const OUTBOX_BYTES: usize = 64 << 20;
 
 /// A client above [`OUTBOX_BYTES`] that takes no byte for this long while others read is let go.
 pub const STUCK_READER: Duration = Duration::from_secs(5);
+
+/// A client that reads, but so slowly that this much waits while others keep up, is let go as well.
+pub const HOPELESS_BYTES: usize = 2 * OUTBOX_BYTES;
 
 /// How long a connection that ends may take to hand over what waits.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -53,6 +56,10 @@ struct State {
     waiting: bool,
     /// Nothing can be sent any more.
     closed: bool,
+    /// What waits is still sent, then the outbox closes.
+    ending: bool,
+    /// Since when the client has been above the bound without taking a byte, and how much it had taken then.
+    stuck: Option<(Instant, u64)>,
     admitted: u64,
     told_admitted: u64,
     answered: Vec<u64>,
@@ -75,7 +82,7 @@ impl Outbox {
     pub fn push(&self, record: Bytes) {
         let mut state = self.state();
         // An empty write would look like a closed socket.
-        if !state.closed && !record.is_empty() {
+        if !state.closed && !state.ending && !record.is_empty() {
             state.bytes += record.len();
             state.queue.push_back(record);
             self.send(&mut state);
@@ -85,7 +92,7 @@ impl Outbox {
     /// Sends the record that answers line `line`, or only notes that the line needs none.
     pub fn answer(&self, line: u64, record: Option<Bytes>) {
         let mut state = self.state();
-        if state.closed {
+        if state.closed || state.ending {
             return;
         }
         if self.records {
@@ -129,7 +136,60 @@ impl Outbox {
     /// More waits than should.
     pub fn is_full(&self) -> bool {
         let state = self.state();
-        !state.closed && state.bytes >= OUTBOX_BYTES
+        !state.closed && !state.ending && state.bytes >= OUTBOX_BYTES
+    }
+
+    /// Why a client should be let go, if it should: others read and it does not.
+    pub fn is_hopeless(&self, now: Instant) -> Option<&'static str> {
+        let mut state = self.state();
+        if state.closed || state.ending || state.bytes < OUTBOX_BYTES {
+            state.stuck = None;
+            return None;
+        }
+        if state.bytes >= HOPELESS_BYTES {
+            return Some("it reads too slowly");
+        }
+        match state.stuck {
+            Some((since, total)) if total == state.total => {
+                (now.duration_since(since) >= STUCK_READER).then_some("it stopped reading")
+            }
+            _ => {
+                state.stuck = Some((now, state.total));
+                None
+            }
+        }
+    }
+
+    /// Lets the client go: what waits is dropped from the next record boundary on, `text` is said in a link record, and
+    /// then the outbox closes.
+    pub fn cut(&self, text: &str) {
+        let mut state = self.state();
+        let begun =
+            state.queue.front().filter(|first| state.sent > 0 && first[state.sent - 1] != b'\n').cloned();
+        state.queue.clear();
+        state.bytes = 0;
+        match begun {
+            None => state.sent = 0,
+            Some(first) => {
+                let sent = state.sent;
+                let end = first[sent..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .map_or(first.len(), |at| sent + at + 1);
+                state.bytes = end - sent;
+                state.queue.push_back(first.slice(..end));
+            }
+        }
+        if self.records {
+            let mut line = Vec::new();
+            FromDaemon::Exit { code: 1, text: Some(text.to_owned()) }.write_line(&mut line);
+            state.bytes += line.len();
+            state.queue.push_back(line.into());
+        }
+        state.answered.clear();
+        state.ending = true;
+        self.moved.notify_waiters();
+        self.send(&mut state);
     }
 
     /// The client cannot be reached any more.
@@ -187,7 +247,10 @@ impl Outbox {
             state.bytes += line.len();
             state.queue.push_back(line.into());
         }
-        if !state.waiting && !self.flush(state) {
+        if !state.waiting && self.flush(state) && state.ending {
+            return self.close_locked(state);
+        }
+        if !state.waiting && !state.queue.is_empty() {
             state.waiting = true;
             self.blocked.notify_one();
         }
@@ -248,6 +311,9 @@ impl Outbox {
                 let mut state = self.state();
                 if self.flush(&mut state) {
                     state.waiting = false;
+                    if state.ending {
+                        self.close_locked(&mut state);
+                    }
                     break;
                 }
             }

@@ -16,6 +16,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+pub use atomic_protocol::cli::OnDisconnect;
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::json::{self, Fields, NotAnObject};
 use atomic_protocol::model::ThinkingLevel;
@@ -124,30 +125,6 @@ pub struct DaemonSettings {
     pub durability: Durability,
     /// `logLevel`: what `crate::logging` takes; it judges the text.
     pub log_level: Option<String>,
-}
-
-/// What becomes of a running turn when the last client leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnDisconnect {
-    /// It goes on to its end, then the session may be unloaded.
-    #[default]
-    Finish,
-    /// It is aborted.
-    Abort,
-    /// It goes on, and the session stays loaded.
-    Keep,
-}
-
-impl OnDisconnect {
-    /// From the word in the settings and on the command line.
-    pub fn parse(word: &str) -> Option<OnDisconnect> {
-        match word {
-            "finish" => Some(OnDisconnect::Finish),
-            "abort" => Some(OnDisconnect::Abort),
-            "keep" => Some(OnDisconnect::Keep),
-            _ => None,
-        }
-    }
 }
 
 /// When a session file is forced to the disk, against power loss.

@@ -22,6 +22,7 @@ use crate::connection::lanes::Lanes;
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
 use crate::session::{Attachment, Leaving, SessionHandle, SessionMessage};
+use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
 use crate::transport::ReadHalf;
 
@@ -149,6 +150,16 @@ pub struct Connection {
     lanes: Lanes<Line>,
     number: u64,
     moving: Option<oneshot::Receiver<Moved>>,
+    options: LeavingOptions,
+}
+
+/// How a client wants to leave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeavingOptions {
+    /// `--on-disconnect`.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// `--drain`.
+    pub drain: bool,
 }
 
 /// A replacement that has come to its end.
@@ -165,8 +176,19 @@ impl Connection {
         read: ReadHalf,
         lines: LineSplitter,
         session: SessionHandle,
+        options: LeavingOptions,
     ) -> Connection {
-        Connection { daemon, client, read, lines, session, lanes: Lanes::default(), number: 0, moving: None }
+        Connection {
+            options,
+            daemon,
+            client,
+            read,
+            lines,
+            session,
+            lanes: Lanes::default(),
+            number: 0,
+            moving: None,
+        }
     }
 
     /// Runs until the client leaves, its session ends or the daemon does.
@@ -317,7 +339,7 @@ impl Connection {
             let result = replace(&daemon, &client, &old, parent_session).await;
             // The connection may be gone; then dropping the ticket answers nobody and the new session is left again.
             if let Err(Moved { result: Ok(session), .. }) = done.send(Moved { ticket, result }) {
-                session.send(SessionMessage::Detach { client: client.id, leaving: Leaving::Gone }).await;
+                leave(&session, client.id, Leaving::Gone, None).await;
             }
         });
     }
@@ -364,11 +386,20 @@ impl Connection {
                 }
             }
         }
-        let leaving = if signal || self.client.outbox.is_closed() { Leaving::Gone } else { Leaving::Eof };
-        let (left, has_left) = oneshot::channel();
-        self.session.send(SessionMessage::Leave { client: self.client.id, leaving, left }).await;
-        let _ = has_left.await;
+        let leaving = match signal || self.client.outbox.is_closed() {
+            true => Leaving::Gone,
+            false if self.options.drain => Leaving::Drain,
+            false => Leaving::Eof,
+        };
+        leave(&self.session, self.client.id, leaving, self.options.on_disconnect).await;
     }
+}
+
+/// Leaves a session in good order: returns when it has let the client go.
+async fn leave(session: &SessionHandle, client: u64, leaving: Leaving, on_disconnect: Option<OnDisconnect>) {
+    let (left, has_left) = oneshot::channel();
+    session.send(SessionMessage::Leave { client, leaving, on_disconnect, left }).await;
+    let _ = has_left.await;
 }
 
 /// The end of the replacement under way, if there is one; else it waits for ever.
@@ -388,9 +419,7 @@ async fn replace(
 ) -> Result<SessionHandle, String> {
     let opening = old.info().opening.clone();
     let session = crate::session::open::fresh(daemon, opening, parent_session).await?;
-    let (left, has_left) = oneshot::channel();
-    old.send(SessionMessage::Leave { client: client.id, leaving: Leaving::Replaced, left }).await;
-    let _ = has_left.await;
+    leave(old, client.id, Leaving::Replaced, None).await;
     let (attached, is_attached) = oneshot::channel();
     let greeting = Bytes::new();
     let attachment = Attachment { client: client.clone(), greeting, environment: Vec::new(), attached };

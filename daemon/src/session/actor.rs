@@ -25,11 +25,14 @@ use super::{Attachment, INBOX, Leaving, SessionHandle, SessionInfo, SessionMessa
 use crate::clock;
 use crate::connection::Client;
 use crate::daemon::Daemon;
-use crate::settings::{self, Durability, Settings};
+use crate::settings::{self, Durability, OnDisconnect, Settings};
 use crate::ticket::Ticket;
 
 /// Updates and results of tools that wait for the session's task. Tools wait when there are more.
 const TOOL_INBOX: usize = 64;
+
+/// How often a client that does not read is looked at while others do.
+const READER_CHECK: Duration = Duration::from_secs(1);
 
 /// Everything a session's task owns.
 pub(super) struct Actor {
@@ -62,6 +65,8 @@ pub(super) struct Actor {
     leaving: Vec<(u64, oneshot::Sender<()>)>,
     ending: bool,
     attached_once: bool,
+    /// Stays loaded without clients.
+    kept: bool,
     unload_at: Option<Instant>,
 }
 
@@ -125,6 +130,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         leaving: Vec::new(),
         ending: false,
         attached_once: false,
+        kept: false,
         unload_at,
     };
     let (record, name) = (prepared.record, prepared.name);
@@ -167,6 +173,9 @@ impl Actor {
                 Some(work) = self.tool_receiver.recv(), if !blocked => self.tool(work),
                 events = ModelWork::next(&mut self.model), if !blocked => self.model_answered(events),
                 () = any_moved(&self.clients), if blocked => {}
+                () = tokio::time::sleep(READER_CHECK), if !blocked && self.clients.len() > 1 && self.any_full() => {
+                    self.let_hopeless_go();
+                }
                 () = sleep_until(wake), if wake.is_some() => {
                     if let Some((timer, _)) = self.timer.take() {
                         self.feed(Input::Timer(timer));
@@ -179,6 +188,25 @@ impl Actor {
             }
         }
         self.inbox.close();
+    }
+
+    fn any_full(&self) -> bool {
+        self.clients.iter().any(|client| client.outbox.is_full())
+    }
+
+    /// A client that does not read while others do is let go; the run must not wait for it, nor memory grow.
+    fn let_hopeless_go(&mut self) {
+        let now = std::time::Instant::now();
+        self.clients.retain(|client| match client.outbox.is_hopeless(now) {
+            None => true,
+            Some(reason) => {
+                tracing::warn!(session = self.info.id, client = client.id, reason, "let a client go");
+                client.outbox.cut(&format!(
+                    "Error: atomicd let this client go: {reason} while others of the session did"
+                ));
+                false
+            }
+        });
     }
 
     /// Every attached client has more waiting than it should: the run waits for them.
@@ -229,10 +257,8 @@ impl Actor {
                 ticket.succeed(Some(&data));
             }
             SessionMessage::Attach(attachment) => self.attach(attachment),
-            SessionMessage::Leave { client, leaving, left } => self.leave(client, leaving, left),
-            SessionMessage::Detach { client, leaving } => {
-                let (left, _) = oneshot::channel();
-                self.leave(client, leaving, left);
+            SessionMessage::Leave { client, leaving, on_disconnect, left } => {
+                self.leave(client, leaving, on_disconnect, left);
             }
             SessionMessage::Shutdown => {
                 self.ending = true;
@@ -402,10 +428,25 @@ impl Actor {
         let _ = attached.send(());
     }
 
-    fn leave(&mut self, client: u64, leaving: Leaving, left: oneshot::Sender<()>) {
+    fn leave(
+        &mut self,
+        client: u64,
+        leaving: Leaving,
+        on_disconnect: Option<OnDisconnect>,
+        left: oneshot::Sender<()>,
+    ) {
         let alone = self.clients.iter().all(|other| other.id == client);
         let in_memory = self.info.file.is_none();
-        let ends_run = alone && !self.agent.is_idle() && (leaving == Leaving::Replaced || in_memory);
+        let policy = on_disconnect.unwrap_or(self.settings.daemon.on_disconnect);
+        if alone {
+            // The last leaver's word counts.
+            self.kept = policy == OnDisconnect::Keep && !in_memory && leaving != Leaving::Replaced;
+        }
+        if leaving == Leaving::Drain && !self.agent.is_idle() {
+            return self.leaving.push((client, left));
+        }
+        let unwanted = leaving == Leaving::Replaced || in_memory || policy == OnDisconnect::Abort;
+        let ends_run = alone && !self.agent.is_idle() && unwanted;
         if ends_run {
             // The asker sees how the run ends before it is let go.
             self.leaving.push((client, left));
@@ -445,17 +486,22 @@ impl Actor {
                 let _ = left.send(());
             }
         }
+        if self.clients.len() > 1 && self.any_full() {
+            self.let_hopeless_go();
+        }
         let running = !self.agent.is_idle() || self.bash > 0;
         let clients = self.clients.len() as u32;
         let name = self.store.name();
         self.status.send_if_modified(|status| {
-            if status.running == running && status.clients == clients && status.name.as_deref() == name {
+            let kept = self.kept && clients == 0;
+            let same = (status.running, status.clients, status.kept) == (running, clients, kept);
+            if same && status.name.as_deref() == name {
                 return false;
             }
-            *status = Status { name: name.map(str::to_owned), clients, running };
+            *status = Status { name: name.map(str::to_owned), clients, running, kept };
             true
         });
-        self.unload_at = if running || clients > 0 {
+        self.unload_at = if running || clients > 0 || self.kept {
             None
         } else {
             self.unload_at.or_else(|| self.settings.daemon.unload_after.map(|after| Instant::now() + after))

@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Client;
+use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
 
 /// Messages that wait for a session's task. Connections wait when there are more, each for itself.
@@ -65,6 +66,8 @@ pub struct Status {
     pub clients: u32,
     /// A run is active or a shell command runs.
     pub running: bool,
+    /// Its last client asked to keep it loaded.
+    pub kept: bool,
 }
 
 /// A session, for those who do not own it.
@@ -157,15 +160,10 @@ pub enum SessionMessage {
         client: u64,
         /// How.
         leaving: Leaving,
+        /// What it wants for a run that is active; none: as the settings say.
+        on_disconnect: Option<OnDisconnect>,
         /// Told when it has left.
         left: oneshot::Sender<()>,
-    },
-    /// A client is gone.
-    Detach {
-        /// Who.
-        client: u64,
-        /// How.
-        leaving: Leaving,
     },
     /// The daemon leaves: abort, settle, end.
     Shutdown,
@@ -189,6 +187,8 @@ pub struct Attachment {
 pub enum Leaving {
     /// It has no more to ask and still listens.
     Eof,
+    /// The same, and it wants to hear how the run ends.
+    Drain,
     /// It does not listen any more.
     Gone,
     /// It goes on in another session.
