@@ -43,7 +43,7 @@ use crate::transport::Listener;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a removed socket file is looked for. A live daemon binds it again.
-const SOCKET_CHECK: Duration = Duration::from_secs(5);
+const SOCKET_CHECK: Duration = Duration::from_secs(2);
 
 /// Serves the user of `place` until there is a reason to leave. `program` is this program's own path, for the guard.
 ///
@@ -51,7 +51,7 @@ const SOCKET_CHECK: Duration = Duration::from_secs(5);
 /// When another daemon serves already, or the socket cannot be bound. Names the path.
 pub async fn run(
     place: Place,
-    lock: DaemonLock,
+    mut lock: DaemonLock,
     program: PathBuf,
     level: Option<String>,
 ) -> anyhow::Result<()> {
@@ -77,7 +77,12 @@ pub async fn run(
             signal = signals.next() => break signal,
             () = daemon.shutdown.cancelled() => break "stop",
             () = shutdown::idle(&daemon, settings.daemon.idle_exit) => break "idle",
-            () = tokio::time::sleep(SOCKET_CHECK) => accepting.look(&place, &lock, &daemon),
+            () = tokio::time::sleep(SOCKET_CHECK) => {
+                if !keep(&place, &mut lock) {
+                    break "superseded";
+                }
+                accepting.look(&place, &lock, &daemon);
+            }
         }
     };
     tracing::info!(reason, "atomicd leaves");
@@ -94,9 +99,29 @@ pub async fn run(
         }
     };
     let _ = tokio::time::timeout(outbox::DRAIN_DEADLINE, goodbye).await;
-    listen::unbind(&place, &lock);
+    if reason != "superseded" {
+        listen::unbind(&place, &lock);
+    }
     tracing::info!("atomicd left");
     Ok(())
+}
+
+/// Takes the lock anew when somebody has removed its file. False: another daemon was quicker, and two must not be.
+fn keep(place: &Place, lock: &mut DaemonLock) -> bool {
+    if lock.is_in_place(place) {
+        return true;
+    }
+    match DaemonLock::acquire(place, Duration::ZERO) {
+        Ok(new) => {
+            tracing::warn!("the lock was gone; took it again");
+            *lock = new;
+            true
+        }
+        Err(error) => {
+            tracing::error!(%error, "the lock was gone and cannot be taken again");
+            false
+        }
+    }
 }
 
 /// The task that accepts, and the socket file it belongs to.

@@ -44,7 +44,7 @@ fn on_disconnect_abort_ends_the_run_before_the_shim_leaves() {
         let sandbox = Sandbox::with_models(&server);
         let mut arguments = vec![];
         match by_setting {
-            true => drop(sandbox.write_settings(&json!({"daemon": {"onDisconnect": "abort"}}))),
+            true => sandbox.write_settings(&json!({"daemon": {"onDisconnect": "abort"}})),
             false => arguments.extend(["--on-disconnect", "abort"]),
         }
         let (mut shim, exchange) = streaming(&server, &sandbox, &arguments);

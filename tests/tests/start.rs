@@ -8,7 +8,7 @@ use atomic_tests::{
 use serde_json::{Value, json};
 
 /// How many windows open at once.
-const WINDOWS: usize = 20;
+const WINDOWS: usize = 50;
 
 /// `atomic status` when no daemon runs.
 const NOT_RUNNING: i32 = 3;

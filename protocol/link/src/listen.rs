@@ -19,7 +19,7 @@ pub const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Proof of being the only daemon of a place, for as long as the value lives.
 #[derive(Debug)]
 pub struct DaemonLock {
-    _file: File,
+    file: File,
 }
 
 impl DaemonLock {
@@ -36,7 +36,13 @@ impl DaemonLock {
         };
         // For people who look; nobody trusts or signals this number.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DaemonLock { _file: file })
+        Ok(DaemonLock { file })
+    }
+
+    /// Whether the lock's file is still the one at `place`. When somebody has removed it, another daemon can take a new
+    /// one; the holder then has to take it anew or to leave.
+    pub fn is_in_place(&self, place: &Place) -> bool {
+        os::same_file(&self.file, &place.daemon_lock())
     }
 
     /// Whether a daemon holds the lock of `place` now. It may still be starting or already leaving: only an answered

@@ -224,3 +224,12 @@ pub(crate) fn daemon_cwd(_agent_dir: &Path) -> &Path {
 
 /// File name of the daemon's program.
 pub(crate) const DAEMON_PROGRAM: &str = "atomicd";
+
+/// Whether `path` names the open `file`.
+pub(crate) fn same_file(file: &std::fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
