@@ -98,7 +98,7 @@ pub struct Presence(Arc<Daemon>);
 impl Drop for Presence {
     fn drop(&mut self) {
         self.0.attached.fetch_sub(1, Ordering::AcqRel);
-        self.0.sessions.changed.notify_one();
+        self.0.sessions.changed.notify_waiters();
     }
 }
 

@@ -20,6 +20,9 @@ use crate::{admin, build};
 /// A client that has said no hello by then is let go.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
+/// How often a session that ends while it is being joined is opened anew.
+const OPENING_ROUNDS: usize = 3;
+
 /// Serves one accepted connection to its end.
 pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
     let mut lines = LineSplitter::new();
@@ -81,8 +84,8 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
         Err(error) => return refuse_client(client, error.text, error.code).await,
     };
     let presence = daemon.attached();
-    // A session that ends in the very moment it was found is found anew; each round takes a session's whole end.
-    loop {
+    // A session that ends in the very moment it was found is found anew.
+    for _ in 0..OPENING_ROUNDS {
         let Opened { session, notices, joined } = match open::open(daemon, &hello, &options).await {
             Ok(opened) => opened,
             Err(text) => return refuse_client(client, text, 1).await,
@@ -110,9 +113,9 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
         let leaving = LeavingOptions { on_disconnect: options.on_disconnect, drain: options.drain };
         Connection::new(daemon.clone(), client.clone(), read, lines, session, leaving).run().await;
         tracing::info!(client = client.id, "left");
-        break;
+        return drop(presence);
     }
-    drop(presence);
+    refuse_client(client, "Error: the session failed to start; `atomic logs` says why".to_owned(), 1).await;
 }
 
 /// The daemon's first lines: the welcome, and notices for stderr.

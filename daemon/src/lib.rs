@@ -72,11 +72,13 @@ pub async fn run(
     tracing::info!(socket = %place.socket().display(), pid = std::process::id(), version = build::ID, "atomicd serves");
     let daemon = Arc::new(Daemon::new(place.agent_dir().to_owned(), Children::new(program), logging));
     let mut accepting = Accepting::start(&place, listener, &daemon)?;
+    let idle = shutdown::idle(&daemon, settings.daemon.idle_exit);
+    tokio::pin!(idle);
     let reason = loop {
         tokio::select! {
             signal = signals.next() => break signal,
             () = daemon.shutdown.cancelled() => break "stop",
-            () = shutdown::idle(&daemon, settings.daemon.idle_exit) => break "idle",
+            () = &mut idle => break "idle",
             () = tokio::time::sleep(SOCKET_CHECK) => {
                 if !keep(&place, &mut lock) {
                     break "superseded";

@@ -58,7 +58,7 @@ impl Sessions {
         let (sessions, cell) = (self.clone(), cell.clone());
         let session = actor::start(prepared, move |over| sessions.ended(over, &cell));
         self.live.lock().unwrap_or_else(PoisonError::into_inner).push(session.clone());
-        self.changed.notify_one();
+        self.changed.notify_waiters();
         session
     }
 
@@ -71,6 +71,6 @@ impl Sessions {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|other| other.info().id != session.info().id);
-        self.changed.notify_one();
+        self.changed.notify_waiters();
     }
 }

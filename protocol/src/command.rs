@@ -160,6 +160,8 @@ impl QueueMode {
 pub enum Lane {
     /// One after the other.
     Ordinary,
+    /// Ordinary, and what follows it is meant for another session: reads wait for it too.
+    Replacing,
     /// Ordinary, but changes nothing: passes a busy lane unless a line that changes something is parked before it.
     Read,
     /// Starts at once, but never before an earlier line that has not been admitted.
@@ -221,13 +223,13 @@ impl Command {
             Command::Prompt { .. }
             | Command::Steer { .. }
             | Command::FollowUp { .. }
-            | Command::NewSession { .. }
             | Command::SetModel { .. }
             | Command::SetThinkingLevel { .. }
             | Command::SetSteeringMode { .. }
             | Command::SetFollowUpMode { .. }
             | Command::SetAutoRetry { .. }
             | Command::SetSessionName { .. } => Lane::Ordinary,
+            Command::NewSession { .. } => Lane::Replacing,
             Command::GetState
             | Command::GetMessages
             | Command::GetLastAssistantText

@@ -356,3 +356,20 @@ fn a_file_that_cannot_be_written_stops_the_run_and_says_so() {
     assert_eq!(server.last_request().conversation(), ["user: hi again"]);
     assert_eq!(SessionFile::at(&file).messages().len(), 2);
 }
+
+#[test]
+fn what_is_asked_behind_new_session_is_asked_of_the_new_one() {
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    let old = shim.get("get_state")["sessionId"].clone();
+    shim.send_together(&[
+        json!({"id": "n", "type": "new_session"}),
+        json!({"id": "s", "type": "get_state"}),
+        json!({"id": "m", "type": "set_session_name", "name": "fresh"}),
+        json!({"id": "t", "type": "get_state"}),
+    ]);
+    let new = shim.response("s").data().clone();
+    assert_ne!(new["sessionId"], old);
+    let named = shim.response("t").data().clone();
+    assert_eq!((&named["sessionId"], &named["sessionName"]), (&new["sessionId"], &json!("fresh")));
+}

@@ -359,3 +359,18 @@ fn a_daemon_that_cannot_be_found_is_named() {
         atomic_tests::Running::spawn(command).wait().expect("a daemon that dies is noticed").expect_code(1);
     assert!(finished.stderr.contains("atomicd") && finished.stderr.contains(".log"), "{}", finished.stderr);
 }
+
+#[test]
+fn with_nothing_to_do_it_leaves_and_while_somebody_is_there_it_stays() {
+    let sandbox = Sandbox::new();
+    sandbox.write_settings(&json!({"daemon": {"idleExit": 1}}));
+    let mut shim = sandbox.rpc();
+    shim.get("get_state");
+    let daemon = sandbox.daemon();
+    // Longer than the limit: a command takes the time, so that nothing here waits on a clock.
+    shim.ask(json!({"type": "bash", "command": "sleep 1.5"}));
+    assert_eq!(sandbox.daemon(), daemon);
+    shim.finish().expect_code(0);
+    eventually("the daemon leaves", || sandbox.daemons().is_empty().then_some(()));
+    sandbox.atomic(&["status"]).expect_code(3);
+}

@@ -10,13 +10,14 @@ pub(super) const LANE_DEPTH: usize = 1024;
 /// The lanes of one connection and what is parked in them.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
-    busy: bool,
+    /// The lane of the line that runs.
+    busy: Option<Lane>,
     parked: VecDeque<(Lane, T)>,
 }
 
 impl<T> Default for Lanes<T> {
     fn default() -> Self {
-        Lanes { busy: false, parked: VecDeque::new() }
+        Lanes { busy: None, parked: VecDeque::new() }
     }
 }
 
@@ -26,28 +27,34 @@ impl<T> Lanes<T> {
         let free = match lane {
             Lane::Control | Lane::Concurrent => true,
             // Everything parked before a read is a line that changes something, or waits behind one.
-            Lane::Read => self.parked.is_empty(),
-            Lane::Ordinary => !self.busy && self.parked.is_empty(),
+            Lane::Read => self.parked.is_empty() && self.busy != Some(Lane::Replacing),
+            Lane::Ordinary | Lane::Replacing => self.busy.is_none() && self.parked.is_empty(),
         };
         if !free {
             self.parked.push_back((lane, line));
             return None;
         }
-        self.busy |= lane == Lane::Ordinary;
+        if holds(lane) {
+            self.busy = Some(lane);
+        }
         Some(line)
     }
 
     /// The ordinary line that ran was answered. Gives the lines that may start now, in order.
     pub(super) fn free(&mut self) -> Vec<T> {
-        self.busy = false;
+        self.busy = None;
         let mut start = Vec::new();
         while let Some((lane, line)) = self.parked.pop_front() {
-            if lane == Lane::Ordinary {
-                if self.busy {
-                    self.parked.push_front((lane, line));
-                    break;
-                }
-                self.busy = true;
+            let waits = match self.busy {
+                None => false,
+                Some(busy) => holds(lane) || busy == Lane::Replacing,
+            };
+            if waits {
+                self.parked.push_front((lane, line));
+                break;
+            }
+            if holds(lane) {
+                self.busy = Some(lane);
             }
             start.push(line);
         }
@@ -61,14 +68,19 @@ impl<T> Lanes<T> {
 
     /// An ordinary line runs.
     pub(super) fn is_busy(&self) -> bool {
-        self.busy
+        self.busy.is_some()
     }
+}
+
+/// Whether a line of this lane keeps others of its kind waiting.
+fn holds(lane: Lane) -> bool {
+    matches!(lane, Lane::Ordinary | Lane::Replacing)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Lane::{Concurrent, Control, Ordinary, Read};
+    use Lane::{Concurrent, Control, Ordinary, Read, Replacing};
 
     fn admit(lanes: &mut Lanes<&'static str>, lines: &[(Lane, &'static str)]) -> Vec<&'static str> {
         lines.iter().filter_map(|(lane, line)| lanes.admit(*lane, line)).collect()
@@ -103,6 +115,18 @@ mod tests {
             ["set", "r2"],
             "a read starts with the change before it, which keeps its order"
         );
+    }
+
+    #[test]
+    fn what_follows_a_replacement_waits_for_it() {
+        let mut lanes = Lanes::default();
+        let started =
+            admit(&mut lanes, &[(Replacing, "new"), (Read, "r1"), (Control, "stop"), (Ordinary, "p")]);
+        assert_eq!(started, ["new", "stop"]);
+        assert_eq!(lanes.free(), ["r1", "p"]);
+        assert!(admit(&mut lanes, &[(Replacing, "new"), (Read, "r2")]).is_empty());
+        assert_eq!(lanes.free(), ["new"]);
+        assert_eq!(lanes.free(), ["r2"]);
     }
 
     #[test]

@@ -304,8 +304,13 @@ impl Connection {
             return;
         }
         let (name, lane) = (request.command.name(), request.command.lane());
-        let ticket =
-            Ticket::new(self.client.clone(), number, request.id.clone(), name, lane == Lane::Ordinary);
+        let ticket = Ticket::new(
+            self.client.clone(),
+            number,
+            request.id.clone(),
+            name,
+            matches!(lane, Lane::Ordinary | Lane::Replacing),
+        );
         match request.command {
             Command::AbortBash { request_id } => {
                 self.client.cancel_bash(request_id.as_ref());

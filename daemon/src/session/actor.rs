@@ -492,7 +492,7 @@ impl Actor {
         let running = !self.agent.is_idle() || self.bash > 0;
         let clients = self.clients.len() as u32;
         let name = self.store.name();
-        self.status.send_if_modified(|status| {
+        let changed = self.status.send_if_modified(|status| {
             let kept = self.kept && clients == 0;
             let same = (status.running, status.clients, status.kept) == (running, clients, kept);
             if same && status.name.as_deref() == name {
@@ -501,6 +501,9 @@ impl Actor {
             *status = Status { name: name.map(str::to_owned), clients, running, kept };
             true
         });
+        if changed {
+            self.daemon.sessions.changed.notify_waiters();
+        }
         self.unload_at = if running || clients > 0 || self.kept {
             None
         } else {

@@ -75,13 +75,15 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
     let choice = blocking(move || choose(&agent_dir, &asked, reattach.as_deref())).await??;
     match choice {
         Choice::Fresh { dir, id } => {
-            let work = Work { daemon: daemon.clone(), opening, parent_session: None };
+            let work = Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false };
             let (session, notices) = work.fresh(dir, id).await?;
             Ok(Opened { session, notices, joined: false })
         }
         Choice::File(path) => {
             let mut made = None;
-            let work = Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None };
+            let reattached = hello.session.is_some();
+            let work =
+                Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None, reattached };
             let cell = daemon.sessions.cell(&path);
             let session = cell
                 .get_or_try_init(|| async {
@@ -93,7 +95,7 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
                 .clone();
             let joined = made.is_none();
             let mut notices = made.unwrap_or_default();
-            if joined {
+            if joined && hello.session.is_none() {
                 notices.extend(not_applied(options, &session.info().id));
             }
             if session.info().cwd != opening.cwd {
@@ -115,7 +117,7 @@ pub async fn fresh(
 ) -> Result<SessionHandle, String> {
     let (agent_dir, asked) = (daemon.agent_dir.clone(), opening.clone());
     let dir = blocking(move || (!asked.options.no_session).then(|| session_dir(&agent_dir, &asked))).await?;
-    let work = Work { daemon: daemon.clone(), opening, parent_session };
+    let work = Work { daemon: daemon.clone(), opening, parent_session, reattached: false };
     let (session, notices) = work.fresh(dir, None).await?;
     for notice in notices {
         tracing::info!(session = session.info().id, notice);
@@ -250,6 +252,8 @@ struct Work {
     daemon: Arc<Daemon>,
     opening: Arc<Opening>,
     parent_session: Option<String>,
+    /// The caller was attached before the daemon was lost: what it typed then has had its effect.
+    reattached: bool,
 }
 
 impl Work {
@@ -311,7 +315,7 @@ impl Work {
 
     /// Reads what a session is shaped by. Blocking.
     fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
-        let Work { daemon, opening, .. } = self;
+        let Work { daemon, opening, reattached, .. } = self;
         let options = &opening.options;
         let cwd = PathBuf::from(&store.header().cwd);
         if !cwd.is_dir() {
@@ -339,9 +343,8 @@ impl Work {
         notices.extend(registry.warnings().iter().cloned());
         let saved = context.model.as_ref();
         let Chosen { registry, model, thinking: typed } =
-            shape::choose_model(registry, options, saved, &settings, &mut notices)?;
-        let thinking = options
-            .thinking
+            shape::choose_model(registry, options, saved, reattached, &settings, &mut notices)?;
+        let thinking = (options.thinking.filter(|_| !reattached))
             .or(typed)
             .or_else(|| context.thinking.as_deref().and_then(ThinkingLevel::parse))
             .or(settings.default_thinking_level)
@@ -380,7 +383,7 @@ impl Work {
             umask: opening.umask,
             children: daemon.children.clone(),
         };
-        let name = options.name.clone();
+        let name = options.name.clone().filter(|_| !reattached);
         let info = SessionInfo { id, file, cwd, opening };
         let record = (record_model, record_thinking);
         let prepared = Prepared { daemon, info, agent, store, registry, settings, environment, record, name };

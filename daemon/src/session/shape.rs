@@ -30,6 +30,7 @@ pub(super) fn choose_model(
     mut registry: Registry,
     options: &SessionOptions,
     saved: Option<&(String, String)>,
+    reattached: bool,
     settings: &Settings,
     notices: &mut Vec<String>,
 ) -> Result<Chosen, String> {
@@ -49,9 +50,11 @@ pub(super) fn choose_model(
         if let Some(key) = &options.api_key {
             registry = registry.with_api_key(&resolved.model.provider, key);
         }
-        return Ok(Chosen { registry, model: Some(resolved.model), thinking: resolved.thinking });
+        if !(reattached && saved.is_some()) {
+            return Ok(Chosen { registry, model: Some(resolved.model), thinking: resolved.thinking });
+        }
     }
-    if options.api_key.is_some() {
+    if options.api_key.is_some() && !reattached {
         return Err(
             "Error: --api-key requires a model to be specified via --model or --provider/--model".to_owned()
         );

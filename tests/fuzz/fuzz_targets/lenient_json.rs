@@ -24,7 +24,10 @@ fuzz_target!(|input: &[u8]| {
     let text: &str = &text;
 
     let repaired = json::repair_surrogates(text);
-    assert!(matches!(json::repair_surrogates(&repaired), Cow::Borrowed(_)), "repairing twice changes nothing");
+    assert!(
+        matches!(json::repair_surrogates(&repaired), Cow::Borrowed(_)),
+        "repairing twice changes nothing"
+    );
     assert_eq!(repaired.len(), text.len(), "one escape stands for another");
     assert_eq!(is_json(&repaired), is_json(text));
 
@@ -47,7 +50,10 @@ fuzz_target!(|input: &[u8]| {
             let keys: HashSet<&str> = fields.iter().map(|(key, _)| key).collect();
             for (key, value) in fields.iter() {
                 assert!(is_json(value), "{key:?}");
-                assert_eq!(fields.get(key), fields.iter().filter(|(other, _)| *other == key).last().map(|(_, v)| v));
+                assert_eq!(
+                    fields.get(key),
+                    fields.iter().filter(|(other, _)| *other == key).last().map(|(_, v)| v)
+                );
             }
             // The tree reader stops at depth 128 and at numbers beyond f64; there the slices above have to do.
             if let Some(Value::Object(object)) = strict(&repaired) {

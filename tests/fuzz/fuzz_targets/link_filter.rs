@@ -1,19 +1,37 @@
-//! The shim's filters: any cut of any stream gives what looking at whole lines gives.
+//! The shim's filters: any cut of any stream gives what looking at whole lines gives, and what is left open is closed by
+//! records.
 #![no_main]
 
 use atomic_fuzz::Pieces;
+use atomic_protocol::json::Fields;
 use atomic_protocol::link::MARK;
 use libfuzzer_sys::fuzz_target;
 
-// The module is private to a program, so its source is compiled in here; it uses nothing else of the shim.
+// The modules are private to a program, so their source is compiled in here; they use nothing else of the shim.
 #[allow(dead_code, unreachable_pub, reason = "written for the shim")]
 #[path = "../../../shim/src/filter.rs"]
 mod filter;
+#[allow(dead_code, unreachable_pub, reason = "written for the shim")]
+#[path = "../../../shim/src/run.rs"]
+mod run;
 
 use filter::{LineGuard, LinkFilter};
 
 fn lines(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     stream.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// The types of the records that close what is open, each checked to be a record.
+fn closing(filter: &mut LinkFilter) -> Vec<String> {
+    let mut out = Vec::new();
+    filter.run().close(&mut out);
+    let kinds = lines(&out).map(|line| {
+        let text = std::str::from_utf8(line).expect("records are UTF-8");
+        let fields =
+            Fields::parse(text.strip_suffix('\n').expect("a record ends with LF")).expect("an object");
+        fields.str("type").expect("an event").into_owned()
+    });
+    kinds.collect()
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -36,6 +54,10 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(out, want_out);
     assert_eq!(records, want_records);
     assert_eq!(filter.in_record(), out.last().is_some_and(|last| *last != b'\n'));
+    let mut at_once = LinkFilter::default();
+    at_once.strip(&mut pieces.stream.to_vec(), &mut Vec::new());
+    assert_eq!(closing(&mut filter), closing(&mut at_once));
+    assert!(closing(&mut filter).is_empty(), "what was closed is closed");
 
     // Stdin to daemon: a line with the mark gets one space, and none of what passed can be taken for a link record.
     let want: Vec<u8> = lines(pieces.stream)

@@ -71,7 +71,8 @@ fuzz_target!(|input: Input<'_>| {
         Input::Signal(number) => from_shim(FromShim::Signal(number)),
         Input::Progress { admitted, answered, ids } => {
             // Ids are raw JSON of one line; any text is one as a string.
-            let ids: BTreeMap<u64, Raw> = ids.into_iter().map(|(n, id)| (n, Raw::from_serialize(id))).collect();
+            let ids: BTreeMap<u64, Raw> =
+                ids.into_iter().map(|(n, id)| (n, Raw::from_serialize(id))).collect();
             from_daemon(FromDaemon::Progress { admitted: admitted.map(u64::from), answered, ids });
         }
         Input::Notice(text) => from_daemon(FromDaemon::Notice(text.to_owned())),

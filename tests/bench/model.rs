@@ -1,0 +1,197 @@
+//! A model server: Anthropic's Messages API as server-sent events, on the loopback address, as fast or as slow as the
+//! prompt asks.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+
+/// Longest request that is read: far above any here.
+const MAX_REQUEST_BYTES: usize = 256 << 20;
+
+/// Bytes of events sent in one write when nothing slows them down, as a busy network delivers them.
+const BURST_BYTES: usize = 64 * 1024;
+
+/// The head of every answer.
+const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// Longest wait for the server's own note of what it served.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A prompt that asks for `count` deltas, `interval` apart (zero: as fast as they are read). `tag` comes back in
+/// [`Served`].
+pub(crate) fn prompt(count: usize, interval: Duration, tag: usize) -> String {
+    format!("bench[{count},{},{tag}]", interval.as_micros())
+}
+
+/// When a request came and when its deltas were written.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) tag: usize,
+    pub(crate) request: Instant,
+    /// One for each write: of a burst only the first.
+    pub(crate) deltas: Vec<Instant>,
+}
+
+/// The server. Its threads end with the process.
+pub(crate) struct Model {
+    url: String,
+    served: Receiver<Served>,
+}
+
+impl Model {
+    /// Starts to listen.
+    pub(crate) fn start() -> Result<Model, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let (log, served) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let log = log.clone();
+                // A client that hangs up has what it wanted.
+                std::thread::spawn(move || drop(serve(stream, &log)));
+            }
+        });
+        Ok(Model { url, served })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next answer that is complete.
+    pub(crate) fn next_served(&self) -> Result<Served, Failure> {
+        Ok(self.served.recv_timeout(DEADLINE)?)
+    }
+}
+
+fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
+    stream.set_nodelay(true)?;
+    let mut out = stream.try_clone()?;
+    let mut input = BufReader::new(stream);
+    // One connection carries one request after the other.
+    while let Some(body) = request(&mut input)? {
+        let request = Instant::now();
+        let (count, interval, tag) = script(&body).ok_or("a prompt that is not ours")?;
+        let mut served = Served { tag, request, deltas: Vec::new() };
+        let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+        answer.begin();
+        for number in 0..count {
+            if !interval.is_zero() {
+                let due = request + interval * number as u32;
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            answer.delta(number);
+            if !interval.is_zero() || number == 0 || answer.chunk.len() >= BURST_BYTES {
+                served.deltas.push(Instant::now());
+                answer.flush()?;
+            }
+        }
+        answer.end(count)?;
+        log.send(served)?;
+    }
+    Ok(())
+}
+
+/// The body of the next request; `None` when the connection ends.
+fn request(input: &mut BufReader<TcpStream>) -> Result<Option<Vec<u8>>, Failure> {
+    let mut length = 0;
+    let mut line = String::new();
+    let mut first = true;
+    loop {
+        line.clear();
+        if input.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        if line.trim_end().is_empty() && !first {
+            break;
+        }
+        first = false;
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse()?;
+        }
+    }
+    if length > MAX_REQUEST_BYTES {
+        return Err("a request that is far too long".into());
+    }
+    let mut body = vec![0; length];
+    input.read_exact(&mut body)?;
+    Ok(Some(body))
+}
+
+/// What the last prompt of a conversation asks for: deltas, interval, tag.
+fn script(body: &[u8]) -> Option<(usize, Duration, usize)> {
+    let (_, rest) = std::str::from_utf8(body).ok()?.rsplit_once("bench[")?;
+    let mut numbers = rest.split_once(']')?.0.split(',').map(|number| number.parse::<u32>().ok());
+    let mut next = || numbers.next().flatten();
+    Some((next()? as usize, Duration::from_micros(next()?.into()), next()? as usize))
+}
+
+/// An answer on its way: events collect in a chunk until they are flushed.
+struct Answer<'a> {
+    out: &'a mut TcpStream,
+    chunk: Vec<u8>,
+    /// The head is out.
+    begun: bool,
+}
+
+impl Answer<'_> {
+    fn event(&mut self, name: &str, data: std::fmt::Arguments<'_>) {
+        // Writing into memory cannot fail.
+        let _ = write!(self.chunk, "event: {name}\ndata: {data}\n\n");
+    }
+
+    fn begin(&mut self) {
+        self.event(
+            "message_start",
+            format_args!(
+                r#"{{"type":"message_start","message":{{"id":"msg_1","type":"message","role":"assistant","model":"bench-model","content":[],"stop_reason":null,"stop_sequence":null,"usage":{{"input_tokens":10,"output_tokens":1}}}}}}"#
+            ),
+        );
+        self.event(
+            "content_block_start",
+            format_args!(
+                r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"text","text":""}}}}"#
+            ),
+        );
+    }
+
+    /// Twelve bytes of text, each time other ones.
+    fn delta(&mut self, number: usize) {
+        self.event(
+            "content_block_delta",
+            format_args!(
+                r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"word {number:06} "}}}}"#
+            ),
+        );
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let mut bytes = Vec::with_capacity(self.chunk.len() + 256);
+        if !std::mem::replace(&mut self.begun, true) {
+            bytes.extend_from_slice(HEAD);
+        }
+        write!(bytes, "{:x}\r\n", self.chunk.len())?;
+        bytes.append(&mut self.chunk);
+        bytes.extend_from_slice(b"\r\n");
+        self.out.write_all(&bytes)
+    }
+
+    fn end(mut self, count: usize) -> std::io::Result<()> {
+        self.event("content_block_stop", format_args!(r#"{{"type":"content_block_stop","index":0}}"#));
+        self.event(
+            "message_delta",
+            format_args!(
+                r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn","stop_sequence":null}},"usage":{{"output_tokens":{count}}}}}"#
+            ),
+        );
+        self.event("message_stop", format_args!(r#"{{"type":"message_stop"}}"#));
+        self.flush()?;
+        self.out.write_all(b"0\r\n\r\n")
+    }
+}
