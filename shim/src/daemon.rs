@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use atomic_link::LinkError;
-use atomic_link::place::Place;
+use atomic_link::place::{self, Place};
 use atomic_link::start::daemon_program;
 use atomic_protocol::link::{Hello, Mode, OsText, PROGRAM_VERSION};
+
+use crate::os;
 
 /// Identifies this build; set by the release build, else the version.
 const BUILD: &str = match option_env!("ATOMIC_BUILD") {
@@ -18,7 +20,7 @@ const BUILD: &str = match option_env!("ATOMIC_BUILD") {
 /// Where the caller's daemon is.
 pub(crate) fn place() -> Result<Place, LinkError> {
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    Place::find(|name| std::env::var_os(name), std::env::home_dir().as_deref(), &cwd)
+    Place::find(|name| std::env::var_os(name), place::home().as_deref(), &cwd)
 }
 
 /// The daemon's program.
@@ -27,13 +29,14 @@ pub(crate) fn program() -> Result<PathBuf, LinkError> {
     daemon_program(&executable, std::env::var_os("ATOMIC_DAEMON").as_deref())
 }
 
-/// A hello of the caller for a session.
+/// A hello of the caller for a session. To be called while the process has one thread.
 pub(crate) fn session_hello(argv: &[OsString]) -> std::io::Result<Hello> {
     let env = std::env::vars_os().map(|(name, value)| (OsText::from_os(&name), OsText::from_os(&value)));
     Ok(Hello {
         cwd: OsText::from_os(std::env::current_dir()?.as_os_str()),
         argv: argv.iter().map(|argument| OsText::from_os(argument)).collect(),
         env: env.collect(),
+        umask: os::umask(),
         records: true,
         ..hello(Mode::Rpc)
     })

@@ -1,12 +1,13 @@
-//! Answers that the shim gives when the daemon can give none any more. The only place of the shim that parses records.
+//! Answers that the shim gives when the daemon can give none any more, and what it has to know of a line for that.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use atomic_protocol::json::{self, Fields, NotAnObject, ObjectWriter};
+use atomic_protocol::json::{self, NotAnObject, ObjectWriter};
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::pending::Line;
+use crate::run::fields;
 
 /// Appends the answer for `line`; none for a line that never gets one.
 pub(crate) fn answer(line: &Line, admitted: bool, out: &mut Vec<u8>) {
@@ -14,7 +15,7 @@ pub(crate) fn answer(line: &Line, admitted: bool, out: &mut Vec<u8>) {
     match line {
         Line::Whole(bytes) => {
             let text = json::text(bytes);
-            match Fields::parse(&text) {
+            match fields(&text) {
                 // An answer to a dialog is never answered itself.
                 Ok(fields) if fields.str("type").as_deref() == Some("extension_ui_response") => {}
                 Ok(fields) => write(out, fields.get("id"), fields.get("type"), error),
@@ -32,6 +33,18 @@ pub(crate) fn answer(line: &Line, admitted: bool, out: &mut Vec<u8>) {
             write(out, id.as_ref().map(|id| id.as_str()), std::str::from_utf8(&name).ok(), error);
         }
     }
+}
+
+/// Commands that move the client to another session.
+const REPLACEMENTS: [&str; 5] = ["new_session", "switch_session", "fork", "clone", "import_session"];
+
+/// Whether `line` asked for another session.
+pub(crate) fn replaces_session(line: &Line) -> bool {
+    let bytes = match line {
+        Line::Whole(bytes) => &bytes[..],
+        Line::Long { head, .. } => head,
+    };
+    command_in(&json::text(bytes)).is_some_and(|command| REPLACEMENTS.contains(&command.as_str()))
 }
 
 /// Key order of the reference; the id is echoed as its bytes.

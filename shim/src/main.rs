@@ -7,12 +7,15 @@
 
 mod admin;
 mod daemon;
+mod down;
 mod filter;
 mod logs;
 mod lost;
 mod pending;
+mod run;
 mod session;
 mod stdio;
+mod up;
 
 #[cfg(unix)]
 #[path = "unix.rs"]

@@ -11,7 +11,7 @@ use crate::lost;
 const HEAD_BYTES: usize = 256;
 
 /// A line without an answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Line {
     /// Its bytes, without LF.
     Whole(Vec<u8>),
@@ -24,7 +24,7 @@ pub(crate) enum Line {
     },
 }
 
-/// All lines without an answer, by number.
+/// All lines without an answer, by their number on the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Number of the newest complete line; lines count from 1.
@@ -48,11 +48,23 @@ impl Pending {
         self.open.extend_from_slice(bytes);
     }
 
-    /// Notes what the daemon told.
-    pub(crate) fn progress(&mut self, admitted: Option<u64>, answered: &[u64], mut ids: BTreeMap<u64, Raw>) {
-        for number in answered {
-            self.lines.remove(number);
+    /// Notes what the daemon told. True if one of the answered lines was a replacement: the client may be in another
+    /// session now.
+    pub(crate) fn progress(
+        &mut self,
+        admitted: Option<u64>,
+        answered: &[u64],
+        ids: BTreeMap<u64, Raw>,
+    ) -> bool {
+        let mut moved = false;
+        for line in answered.iter().filter_map(|number| self.lines.remove(number)) {
+            moved |= lost::replaces_session(&line);
         }
+        self.admit(admitted, ids);
+        moved
+    }
+
+    fn admit(&mut self, admitted: Option<u64>, mut ids: BTreeMap<u64, Raw>) {
         let Some(admitted) = admitted.map(|number| number.min(self.last)).filter(|new| *new > self.admitted)
         else {
             return;
@@ -67,11 +79,46 @@ impl Pending {
         self.admitted = admitted;
     }
 
-    /// Appends the answers that the lost daemon owes.
-    pub(crate) fn answer_lost(&self, out: &mut Vec<u8>) {
-        for (number, line) in &self.lines {
-            lost::answer(line, *number <= self.admitted, out);
+    /// Appends the answers that the lost daemon owes for the lines it admitted, and forgets these. The others are
+    /// numbered anew, for the next connection.
+    pub(crate) fn answer_admitted(&mut self, out: &mut Vec<u8>) {
+        let lines = std::mem::take(&mut self.lines);
+        self.last = 0;
+        for (number, line) in lines {
+            if number <= self.admitted {
+                lost::answer(&line, true, out);
+            } else {
+                self.last += 1;
+                self.lines.insert(self.last, line);
+            }
         }
+        self.admitted = 0;
+    }
+
+    /// Appends the answers for lines that no daemon will admit any more.
+    pub(crate) fn answer_rest(&mut self, out: &mut Vec<u8>) {
+        for line in std::mem::take(&mut self.lines).values() {
+            lost::answer(line, false, out);
+        }
+    }
+
+    /// The lines as they go to the next daemon, the open one last. Of none anything was admitted.
+    pub(crate) fn backlog(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in self.lines.values() {
+            // Only an admitted line is cut.
+            if let Line::Whole(bytes) = line {
+                out.extend_from_slice(bytes);
+                out.push(b'\n');
+            }
+        }
+        out.extend_from_slice(&self.open);
+        out
+    }
+
+    /// Every complete line is answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
     }
 }
 
@@ -80,9 +127,45 @@ mod tests {
     use super::*;
 
     fn answers(pending: &Pending) -> String {
+        let mut copy = Pending { admitted: pending.admitted, last: pending.last, ..Pending::default() };
+        copy.lines = pending.lines.iter().map(|(number, line)| (*number, line.clone())).collect();
         let mut out = Vec::new();
-        pending.answer_lost(&mut out);
+        copy.answer_admitted(&mut out);
+        copy.answer_rest(&mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_was_not_admitted_begins_anew() {
+        let mut pending = Pending::default();
+        pending.add(
+            b"{\"id\":1,\"type\":\"a\"}\n{\"id\":2,\"type\":\"b\"}\n{\"id\":3,\"type\":\"c\"}\n\n{\"id\":5",
+        );
+        pending.progress(Some(2), &[1], BTreeMap::new());
+        let mut out = Vec::new();
+        pending.answer_admitted(&mut out);
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert!(out.starts_with(b"{\"id\":2,"));
+        assert_eq!(pending.backlog(), b"{\"id\":3,\"type\":\"c\"}\n\n{\"id\":5");
+        // The next daemon counts from 1, and a line that was open goes on.
+        pending.add(b",\"type\":\"e\"}\n");
+        pending.progress(Some(3), &[1, 2], BTreeMap::new());
+        out.clear();
+        pending.answer_admitted(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "{\"id\":5,\"type\":\"response\",\"command\":\"e\",\"success\":false,\"error\":\"daemon lost; outcome unknown\"}\n"
+        );
+        assert!(pending.is_empty() && pending.backlog().is_empty());
+    }
+
+    #[test]
+    fn an_answered_replacement_is_told() {
+        let mut pending = Pending::default();
+        pending.add(b"{\"type\":\"prompt\",\"message\":\"new_session\"}\n{\"type\":\"new_session\"}\n{\"type\":\"fork\"}\n");
+        assert!(!pending.progress(Some(2), &[1], BTreeMap::new()));
+        assert!(pending.progress(None, &[2], BTreeMap::new()));
+        assert!(pending.progress(None, &[3], BTreeMap::new()));
     }
 
     #[test]

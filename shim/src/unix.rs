@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -37,9 +38,35 @@ fn wait(file: &File, flags: PollFlags) -> io::Result<()> {
     }
 }
 
+/// The caller's umask. The call that tells it also sets it: no other thread may make a file meanwhile.
+pub(crate) fn umask() -> Option<u32> {
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
+    Some(mask.bits() as u32)
+}
+
+/// The signals that end the process, caught.
+pub(crate) struct Caught(Signals);
+
+/// Catches the signals that end the process, except those that the caller had it ignore: `nohup` and shells that start
+/// something in the background mean it. `None` when none can be caught.
+pub(crate) fn catch() -> Option<Caught> {
+    let ignored = ignored();
+    let wanted = [SIGTERM, SIGHUP, SIGINT].into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
+    Signals::new(wanted).ok().map(Caught)
+}
+
+/// The signals that are ignored, as a mask whose lowest bit is signal 1. Systems without this file tell it only
+/// through calls that no safe crate wraps: there nothing counts as ignored.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
 /// Waits for signals for the rest of the process's life.
-pub(crate) fn watch(shared: &Shared) {
-    let Ok(mut signals) = Signals::new([SIGTERM, SIGHUP, SIGINT]) else { return };
+pub(crate) fn watch(caught: Caught, shared: &Shared) {
+    let Caught(mut signals) = caught;
     let piped = !io::stdin().is_terminal();
     let mut interrupted: Option<Instant> = None;
     for signal in signals.forever() {

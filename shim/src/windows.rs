@@ -24,5 +24,20 @@ pub(crate) fn wait_writable(_: &File) -> io::Result<()> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
+/// There is no umask.
+pub(crate) fn umask() -> Option<u32> {
+    None
+}
+
+/// The signals that end the process: there are none.
+pub(crate) enum Caught {}
+
+/// There are no signals to catch.
+pub(crate) fn catch() -> Option<Caught> {
+    None
+}
+
 /// There are no signals to wait for.
-pub(crate) fn watch(_: &Shared) {}
+pub(crate) fn watch(caught: Caught, _: &Shared) {
+    match caught {}
+}

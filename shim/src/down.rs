@@ -1,0 +1,260 @@
+//! The way from the daemon to stdout, and what happens when the daemon is lost.
+//!
+//! This thread decides how the process ends, because the daemon says when everything is answered; stdin may block for
+//! ever.
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use atomic_link::Stream;
+use atomic_link::connect::{Attached, HELLO_DEADLINE};
+use atomic_link::place::Place;
+use atomic_link::start::{START_DEADLINE, connect_or_start_by};
+use atomic_protocol::link::{FromDaemon, Hello, Reply};
+
+use crate::filter::LinkFilter;
+use crate::session::Shared;
+use crate::up::Lines;
+use crate::{daemon, os, stdio};
+
+/// Bytes read from the daemon at once: below this a fast stream costs twice the time.
+const FROM_DAEMON_BYTES: usize = 64 * 1024;
+
+/// From the loss of a daemon to the end of the tries to attach again.
+const REATTACH_DEADLINE: Duration = Duration::from_secs(10);
+
+/// First pause between two such tries: what is being killed takes a moment to be gone.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest pause: a daemon that cannot start is not started a hundred times.
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// This many losses within [`LOSS_WINDOW`] are enough: something here makes daemons die.
+const LOSSES: usize = 3;
+
+/// Losses further apart than this have nothing to do with each other.
+const LOSS_WINDOW: Duration = Duration::from_secs(60);
+
+/// How a connection to the daemon ended.
+enum Ending {
+    /// The daemon said so.
+    Exit(u8),
+    /// Nobody reads stdout any more.
+    StdoutClosed,
+    /// The daemon is gone without a word.
+    Lost,
+}
+
+/// A connection that is attached to a session.
+struct Link {
+    stream: Arc<Stream>,
+    /// Bytes that came with the welcome.
+    early: Vec<u8>,
+    session: String,
+    file: Option<String>,
+}
+
+/// One thread's work: to attach, to copy, to attach again.
+pub(crate) struct Down {
+    shared: Arc<Shared>,
+    place: Place,
+    hello: Hello,
+    /// File of the session the client is in, while that is known.
+    file: Option<String>,
+    /// When daemons were lost, the newest last; no more than count.
+    losses: Vec<Instant>,
+}
+
+impl Down {
+    /// Nothing is done yet.
+    pub(crate) fn new(shared: Arc<Shared>, place: Place, hello: Hello) -> Down {
+        Down { shared, place, hello, file: None, losses: Vec::new() }
+    }
+
+    /// Attaches and copies until there is an end, and ends the process.
+    pub(crate) fn run(mut self) -> ! {
+        let mut link = match self.attach(Instant::now() + HELLO_DEADLINE + START_DEADLINE) {
+            Ok(link) => link,
+            Err((text, code)) => self.fail(&text, code),
+        };
+        self.file = link.file.take();
+        self.shared.up.connect(&link.stream);
+        if let Err(error) = self.read_stdin() {
+            self.fail(&format!("Error: cannot use stdin: {error}"), 1);
+        }
+        loop {
+            let mut filter = LinkFilter::default();
+            match self.copy(&link.stream, link.early, &mut filter) {
+                Ending::Exit(code) => self.shared.exit(code),
+                Ending::StdoutClosed => self.shared.exit(1),
+                Ending::Lost => {}
+            }
+            // Whoever still writes to it must come back.
+            atomic_link::hang_up(&link.stream);
+            link = self.attach_again(&mut filter);
+            stdio::complain(&format!("Note: atomicd was lost; attached again to {}", link.session));
+            self.file = link.file.take().or(self.file);
+            if self.shared.up.connect(&link.stream) {
+                self.flush();
+            }
+        }
+    }
+
+    /// Attaches to the session that the hello asks for, starting a daemon when there is none; else a text for stderr and
+    /// an exit code. Called twice and large.
+    #[inline(never)]
+    fn attach(&self, deadline: Instant) -> Result<Link, (String, u8)> {
+        match connect_or_start_by(&self.place, &self.hello, daemon::program, deadline) {
+            Ok(attached) => welcome(attached),
+            Err(error) => Err((format!("Error: {error}"), 1)),
+        }
+    }
+
+    fn fail(&self, text: &str, code: u8) -> ! {
+        stdio::complain(text);
+        self.shared.exit(code)
+    }
+
+    fn read_stdin(&self) -> io::Result<()> {
+        let (shared, stdin) = (Arc::clone(&self.shared), os::stdin()?);
+        std::thread::Builder::new().name("stdin".into()).spawn(move || shared.up.copy(&stdin)).map(drop)
+    }
+
+    /// Sends what waits, beside the copying: a daemon that answers much while it takes little must find a reader.
+    fn flush(&self) {
+        let shared = Arc::clone(&self.shared);
+        let sending = std::thread::Builder::new().name("backlog".into()).spawn(move || shared.up.flush());
+        if sending.is_err() {
+            self.shared.up.flush();
+        }
+    }
+
+    /// Copies records to stdout and obeys link records until the connection ends.
+    fn copy(&mut self, mut stream: &Stream, early: Vec<u8>, filter: &mut LinkFilter) -> Ending {
+        let mut buffer = early;
+        let mut filled = buffer.len();
+        let mut records = Vec::new();
+        loop {
+            let kept = filter.strip(&mut buffer[..filled], &mut records);
+            if stdio::write_all(&self.shared.stdout, &buffer[..kept]).is_err() {
+                return Ending::StdoutClosed;
+            }
+            // Only now: what a record calls answered must be on stdout first.
+            for record in records.drain(..) {
+                if let Some(ending) = self.obey(&record) {
+                    return ending;
+                }
+            }
+            buffer.resize(FROM_DAEMON_BYTES, 0);
+            filled = match stream.read(&mut buffer) {
+                Ok(0) => return Ending::Lost,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                Err(_) => return Ending::Lost,
+            };
+        }
+    }
+
+    fn obey(&mut self, record: &[u8]) -> Option<Ending> {
+        match FromDaemon::parse(std::str::from_utf8(record).ok()?)? {
+            FromDaemon::Progress { admitted, answered, ids } => {
+                if self.shared.up.lines().pending.progress(admitted, &answered, ids) {
+                    // The link does not tell where a replacement led, and no session is better than a wrong one.
+                    self.file = None;
+                }
+                None
+            }
+            FromDaemon::Notice(text) => {
+                stdio::complain(&text);
+                None
+            }
+            FromDaemon::Exit { code, text } => {
+                if let Some(text) = text {
+                    stdio::complain(&text);
+                }
+                Some(Ending::Exit(code))
+            }
+        }
+    }
+
+    /// Says what the lost daemon owes and attaches to the session again; ends the process when that is no use.
+    fn attach_again(&mut self, filter: &mut LinkFilter) -> Link {
+        let deadline = Instant::now() + REATTACH_DEADLINE;
+        let shared = Arc::clone(&self.shared);
+        let mut lines = shared.up.lines();
+        lines.connection = None;
+        let mut out = Vec::new();
+        if filter.in_record() {
+            out.push(b'\n');
+        }
+        filter.run().close(&mut out);
+        lines.pending.answer_admitted(&mut out);
+        if stdio::write_all(&shared.stdout, &out).is_err() {
+            shared.exit(1);
+        }
+        let over = lines.ended && lines.pending.is_empty();
+        let Some(file) =
+            self.file.clone().filter(|_| !over && !self.loses_too_often() && shared.signal() == 0)
+        else {
+            self.give_up(lines, None)
+        };
+        drop(lines);
+        self.hello.session = Some(file);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.attach(deadline) {
+                Ok(link) => return link,
+                Err((text, _)) if Instant::now() >= deadline => self.give_up(shared.up.lines(), Some(&text)),
+                Err(_) => {}
+            }
+            std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// Notes a loss.
+    fn loses_too_often(&mut self) -> bool {
+        let now = Instant::now();
+        self.losses.retain(|loss| now.duration_since(*loss) < LOSS_WINDOW);
+        self.losses.push(now);
+        self.losses.len() >= LOSSES
+    }
+
+    /// Answers what is left and ends the process. The lines are held to the end, so that none slips in that would get no
+    /// answer.
+    fn give_up(&self, mut lines: MutexGuard<'_, Lines>, why: Option<&str>) -> ! {
+        let mut out = Vec::new();
+        lines.pending.answer_rest(&mut out);
+        let _ = stdio::write_all(&self.shared.stdout, &out);
+        if self.shared.signal() == 0 {
+            let again = why.map(|_| " and attaching again failed").unwrap_or_default();
+            let log: PathBuf = self.place.logs();
+            let mut text = format!(
+                "Error: the connection to atomicd was lost{again}; what it was doing is in {} ('atomic logs')",
+                log.display()
+            );
+            if let Some(why) = why {
+                text.push('\n');
+                text.push_str(why);
+            }
+            stdio::complain(&text);
+        }
+        self.shared.exit(1)
+    }
+}
+
+/// The connection after a welcome; else a text for stderr and an exit code.
+fn welcome(attached: Attached) -> Result<Link, (String, u8)> {
+    let Attached { stream, reply, early } = attached;
+    match reply {
+        Reply::Welcome { session_id, session_file, .. } => {
+            Ok(Link { stream: Arc::new(stream), early, session: session_id, file: session_file })
+        }
+        Reply::Refused { text, code } => Err((text, code)),
+        Reply::Report(_) => {
+            Err(("Error: atomicd answered another question than the one asked".to_owned(), 1))
+        }
+    }
+}
