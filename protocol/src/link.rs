@@ -225,6 +225,8 @@ pub enum FromDaemon {
         /// Raw ids of admitted lines over [`KEEP_LINE_BYTES`], so that the shim need not keep the line.
         ids: BTreeMap<u64, Raw>,
     },
+    /// The client is in another session now (after `new_session`): its file, if it has one.
+    Session(Option<String>),
     /// A text for stderr.
     Notice(String),
     /// The connection ends and the caller exits.
@@ -256,6 +258,9 @@ impl FromDaemon {
                     object.value("answered", answered);
                 }
             }
+            FromDaemon::Session(file) => {
+                object.value("session", file);
+            }
             FromDaemon::Notice(text) => {
                 object.str("notice", text);
             }
@@ -276,6 +281,9 @@ impl FromDaemon {
         if let Some(code) = fields.get("exit") {
             let text = fields.str("text").map(|text| text.into_owned());
             return Some(FromDaemon::Exit { code: code.parse().ok()?, text });
+        }
+        if let Some(file) = fields.get("session") {
+            return Some(FromDaemon::Session(crate::json::string(file).map(|file| file.into_owned())));
         }
         if let Some(text) = fields.str("notice") {
             return Some(FromDaemon::Notice(text.into_owned()));
@@ -417,6 +425,8 @@ mod tests {
         for record in [
             FromDaemon::Progress { admitted: Some(9), answered: vec![3, 7], ids },
             FromDaemon::Progress { admitted: None, answered: vec![1], ids: BTreeMap::new() },
+            FromDaemon::Session(Some("/s.jsonl".into())),
+            FromDaemon::Session(None),
             FromDaemon::Notice("a\nb".into()),
             FromDaemon::Exit { code: 1, text: Some("why".into()) },
             FromDaemon::Exit { code: 0, text: None },

@@ -160,10 +160,11 @@ impl Down {
     fn obey(&mut self, record: &[u8]) -> Option<Ending> {
         match FromDaemon::parse(std::str::from_utf8(record).ok()?)? {
             FromDaemon::Progress { admitted, answered, ids } => {
-                if self.shared.up.lines().pending.progress(admitted, &answered, ids) {
-                    // The link does not tell where a replacement led, and no session is better than a wrong one.
-                    self.file = None;
-                }
+                self.shared.up.lines().pending.progress(admitted, &answered, ids);
+                None
+            }
+            FromDaemon::Session(file) => {
+                self.file = file;
                 None
             }
             FromDaemon::Notice(text) => {

@@ -35,18 +35,6 @@ pub(crate) fn answer(line: &Line, admitted: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Commands that move the client to another session.
-const REPLACEMENTS: [&str; 5] = ["new_session", "switch_session", "fork", "clone", "import_session"];
-
-/// Whether `line` asked for another session.
-pub(crate) fn replaces_session(line: &Line) -> bool {
-    let bytes = match line {
-        Line::Whole(bytes) => &bytes[..],
-        Line::Long { head, .. } => head,
-    };
-    command_in(&json::text(bytes)).is_some_and(|command| REPLACEMENTS.contains(&command.as_str()))
-}
-
 /// Key order of the reference; the id is echoed as its bytes.
 fn write(out: &mut Vec<u8>, id: Option<&str>, command: Option<&str>, error: &str) {
     let mut object = ObjectWriter::begin(out);

@@ -48,20 +48,12 @@ impl Pending {
         self.open.extend_from_slice(bytes);
     }
 
-    /// Notes what the daemon told. True if one of the answered lines was a replacement: the client may be in another
-    /// session now.
-    pub(crate) fn progress(
-        &mut self,
-        admitted: Option<u64>,
-        answered: &[u64],
-        ids: BTreeMap<u64, Raw>,
-    ) -> bool {
-        let mut moved = false;
-        for line in answered.iter().filter_map(|number| self.lines.remove(number)) {
-            moved |= lost::replaces_session(&line);
+    /// Notes what the daemon told.
+    pub(crate) fn progress(&mut self, admitted: Option<u64>, answered: &[u64], ids: BTreeMap<u64, Raw>) {
+        for number in answered {
+            self.lines.remove(number);
         }
         self.admit(admitted, ids);
-        moved
     }
 
     fn admit(&mut self, admitted: Option<u64>, mut ids: BTreeMap<u64, Raw>) {
@@ -157,15 +149,6 @@ mod tests {
             "{\"id\":5,\"type\":\"response\",\"command\":\"e\",\"success\":false,\"error\":\"daemon lost; outcome unknown\"}\n"
         );
         assert!(pending.is_empty() && pending.backlog().is_empty());
-    }
-
-    #[test]
-    fn an_answered_replacement_is_told() {
-        let mut pending = Pending::default();
-        pending.add(b"{\"type\":\"prompt\",\"message\":\"new_session\"}\n{\"type\":\"new_session\"}\n{\"type\":\"fork\"}\n");
-        assert!(!pending.progress(Some(2), &[1], BTreeMap::new()));
-        assert!(pending.progress(None, &[2], BTreeMap::new()));
-        assert!(pending.progress(None, &[3], BTreeMap::new()));
     }
 
     #[test]

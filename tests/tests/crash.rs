@@ -79,3 +79,14 @@ fn an_open_run_is_closed_for_the_client() {
     shim.until_settled();
     assert_eq!(server.last_request().conversation(), ["user: hi", "user: still there?"]);
 }
+
+#[test]
+fn after_new_session_the_new_one_is_attached_again() {
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    shim.ask(json!({"type": "new_session"}));
+    shim.ask(json!({"type": "set_session_name", "name": "the new one"}));
+    let before = shim.get("get_state");
+    sandbox.kill_daemon();
+    assert_eq!(shim.get("get_state"), before);
+}

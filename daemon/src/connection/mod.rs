@@ -354,6 +354,8 @@ impl Connection {
         let Some(Moved { ticket, result }) = moved else { return };
         match result {
             Ok(session) => {
+                let file = session.info().file.as_ref().map(|file| file.to_string_lossy().into_owned());
+                self.client.outbox.link(&FromDaemon::Session(file));
                 self.session = session;
                 ticket.succeed(Some(br#"{"cancelled":false}"#));
             }

@@ -235,6 +235,6 @@ mod tests {
 }
 
 /// Whether `path` names the open `file`: an open file cannot be removed here.
-pub(crate) fn same_file(_file: &std::fs::File, path: &std::path::Path) -> bool {
+pub(crate) fn same_file(_file: &std::fs::File, path: &Path) -> bool {
     path.exists()
 }

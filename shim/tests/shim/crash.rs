@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use atomic_link::listen::bind;
 use atomic_protocol::json::Fields;
-use atomic_protocol::link::FromShim;
+use atomic_protocol::link::{FromDaemon, FromShim};
 use rustix::process::Signal;
 
 use crate::stage::{Daemon, FILE, Home, Shim, exit, progress};
@@ -310,16 +310,18 @@ fn a_signal_while_no_daemon_is_there_ends_it_with_all_answers() {
 }
 
 #[test]
-fn after_a_replacement_no_session_is_guessed() {
+fn after_a_replacement_the_new_session_is_attached_again() {
     let home = Home::new();
     let (_lock, listener) = home.listen();
     let (mut shim, mut daemon) = home.attach_to_file(&listener);
     shim.send(b"{\"id\":1,\"type\":\"new_session\"}\n");
     daemon.line();
+    daemon.record(&FromDaemon::Session(Some("/sessions/new.jsonl".into())));
     daemon.write(response(1).as_bytes());
     daemon.record(&progress(1, &[1]));
     drop(daemon);
-    let (out, err, status) = shim.end();
-    assert_eq!((String::from_utf8(out).unwrap(), status.code()), (response(1), Some(1)));
-    assert!(err.starts_with("Error: "), "{err}");
+    let mut next = Daemon::welcome(&listener);
+    assert_eq!(next.hello.session.as_deref(), Some("/sessions/new.jsonl"));
+    let (out, _) = finish(shim, &mut next);
+    assert_eq!(out, response(1));
 }
