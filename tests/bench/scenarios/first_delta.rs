@@ -12,6 +12,9 @@ use crate::table::{Goal, Samples};
 /// Between prompts, so that each finds everybody asleep as a person's prompt does.
 const APART: Duration = Duration::from_millis(100);
 
+/// From the first delta to the second and last one: the answer must not be over, and stored, before the first is read.
+const INTERVAL: Duration = Duration::from_millis(5);
+
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let server = Model::start()?;
     let home = Home::with_model(bench.programs, server.url())?;
@@ -27,7 +30,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
         for _ in 0..bench.options.pick(40, 5) {
             std::thread::sleep(apart);
             let begun = Instant::now();
-            window.prompt(&model::prompt(3, Duration::ZERO, 0))?;
+            window.prompt(&model::prompt(2, INTERVAL, 0))?;
             window.until("\"text_delta\"")?;
             let seen = Instant::now();
             window.settle()?;
