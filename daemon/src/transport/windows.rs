@@ -1,4 +1,5 @@
-//! Named pipes, through tokio's own: a pipe server instance is a listener until somebody connects to it.
+//! Named pipes. `atomic-link` owns them and is blocking, so threads stand between a pipe and the runtime: one accepts, and
+//! one reads and one writes per client.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -120,7 +121,10 @@ impl WriteHalf {
         if !self.free.swap(false, SeqCst) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let batch = slices.concat();
+        let mut batch = Vec::new();
+        for slice in slices {
+            batch.extend_from_slice(slice);
+        }
         let count = batch.len();
         self.written.try_send(batch).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         Ok(count)
