@@ -101,7 +101,7 @@ mingw() {
     export CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar
 }
 
-zig() {
+zig_compiler() {
     local zig
     if have zig; then
         zig=zig
@@ -142,7 +142,7 @@ check() { # TARGET
     local target=$1 flags
     case $target in
     x86_64-pc-windows-gnu) mingw || { skip "$target" "no MinGW compiler (package gcc-mingw-w64-x86-64-win32)"; return; } ;;
-    aarch64-apple-darwin) zig || { skip "$target" "no zig and no ziglang $ZIG from pip"; return; } ;;
+    aarch64-apple-darwin) zig_compiler || { skip "$target" "no zig and no ziglang $ZIG from pip"; return; } ;;
     *) skip "$target" "this script has no C compiler for it"; return ;;
     esac
     build_library "$target" || { skip "$target" "its standard library does not build"; return; }

@@ -104,6 +104,11 @@ impl Home {
         Window::open(self.command(&[&common, arguments].concat()))
     }
 
+    /// Opens a window on the session of a file, as it is.
+    pub(crate) fn join(&self, file: &str) -> Result<Window, Failure> {
+        Window::open(self.command(&["--mode", "rpc", "--session", file]))
+    }
+
     /// What the running daemon says of itself.
     pub(crate) fn report(&self) -> Result<serde_json::Value, Failure> {
         let output = self.command(&["status", "--json"]).stdin(Stdio::null()).output()?;

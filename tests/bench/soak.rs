@@ -27,6 +27,9 @@ const UNLOAD_AFTER: &str = "1s";
 /// Longest wait for that.
 const UNLOAD_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Before a size is judged: threads of a pool that have nothing to do leave after ten seconds.
+const POOL_IDLE: Duration = Duration::from_secs(12);
+
 /// Rounds before the first that counts: allocator, thread pool and HTTP client have reached their size by then.
 const WARM_UP_ROUNDS: usize = 2;
 
@@ -81,7 +84,6 @@ pub(crate) fn run(options: &SoakOptions) -> Result<bool, Failure> {
     say("seconds  round  sessions  live  RSS KiB  descriptors  threads  CPU s")?;
     let (begun, mut printed, mut round, mut served) = (Instant::now(), None::<Instant>, 0, 0);
     let mut first: Option<Size> = None;
-    let mut last = Size::of(daemon);
     while begun.elapsed() < options.time || round <= WARM_UP_ROUNDS {
         // Half way into a round many sessions are live: that is printed, and not judged.
         let busy = serve_round(&home, options.sessions)?;
@@ -91,17 +93,21 @@ pub(crate) fn run(options: &SoakOptions) -> Result<bool, Failure> {
             server.next_served()?;
         }
         let live = wait_until_unloaded(&home)?;
-        last = Size::of(daemon);
         if round == WARM_UP_ROUNDS {
-            first = Some(last);
+            std::thread::sleep(POOL_IDLE);
+            first = Some(Size::of(daemon));
         }
+        let now = Size::of(daemon);
         if round <= WARM_UP_ROUNDS || printed.is_none_or(|then| then.elapsed() >= PRINT_EVERY) {
             printed = Some(Instant::now());
             line(begun, round, served, busy.0, busy.1, daemon)?;
-            line(begun, round, served, live, last, daemon)?;
+            line(begun, round, served, live, now, daemon)?;
         }
         remove_sessions(&home)?;
     }
+    std::thread::sleep(POOL_IDLE);
+    let last = Size::of(daemon);
+    line(begun, round, served, live(&home)?, last, daemon)?;
     watcher.close()?;
     let first = first.ok_or("no round was run")?;
     let growth = last.growth(first);
@@ -168,7 +174,7 @@ fn serve(home: &Home) -> Result<(), Failure> {
     window.settle()?;
     let file = window.session_file()?;
     window.close()?;
-    let (mut window, _) = home.window(&["--session", &file])?.ready()?;
+    let (mut window, _) = home.join(&file)?.ready()?;
     window.prompt(&model::prompt(DELTAS, Duration::ZERO, 0))?;
     window.settle()?;
     window.close()

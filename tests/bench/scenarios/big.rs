@@ -25,7 +25,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let file = session_file(&home, number, entries)?;
         let path = file.to_str().ok_or("a temporary path is UTF-8")?;
         let before = proc::cpu(daemon);
-        let (mut window, took) = home.window(&["--session", path])?.ready()?;
+        let (mut window, took) = home.join(path)?.ready()?;
         opened.push(took);
         cpu.push((proc::cpu(daemon) - before).as_secs_f64());
         let begun = Instant::now();
@@ -50,7 +50,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
 
     // With a conversation as long as a model takes: what a prompt costs before the model hears of it.
     let file = session_file(&home, 99, 2_000)?;
-    let (mut window, _) = home.window(&["--session", file.to_str().ok_or("UTF-8")?])?.ready()?;
+    let (mut window, _) = home.join(file.to_str().ok_or("a temporary path is UTF-8")?)?.ready()?;
     let mut up = Vec::new();
     for _ in 0..bench.options.pick(10, 3) {
         let begun = Instant::now();
