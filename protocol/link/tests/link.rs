@@ -178,9 +178,9 @@ fn a_listener_that_says_nothing_is_given_up() {
 
 /// Connects without waiting.
 fn rustix_connect(socket: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let fd = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
     rustix::net::connect(&fd, &SocketAddrUnix::new(socket)?)?;
     Ok(fd)
 }
