@@ -54,6 +54,8 @@ struct State {
     sent: usize,
     /// The writer task is waiting for the socket.
     waiting: bool,
+    /// More is coming at once: nothing is sent before it is complete.
+    held: bool,
     /// Nothing can be sent any more.
     closed: bool,
     /// What waits is still sent, then the outbox closes.
@@ -104,6 +106,20 @@ impl Outbox {
             state.queue.push_back(record);
         }
         self.send(&mut state);
+    }
+
+    /// What is pushed from now on is sent together by [`Outbox::release`]: one write instead of several.
+    pub fn hold(&self) {
+        self.state().held = true;
+    }
+
+    /// Sends what was held.
+    pub fn release(&self) {
+        let mut state = self.state();
+        state.held = false;
+        if !state.closed {
+            self.send(&mut state);
+        }
     }
 
     /// Notes that every line up to `line` is admitted. Told with the next record, or at once when `now`: before a line
@@ -237,6 +253,9 @@ impl Outbox {
 
     /// Gives the socket what it takes now.
     fn send(&self, state: &mut State) {
+        if state.held {
+            return;
+        }
         if self.records && (!state.answered.is_empty() || state.admitted > state.told_admitted) {
             let admitted = (state.admitted > state.told_admitted).then_some(state.admitted);
             state.told_admitted = state.admitted;

@@ -285,7 +285,7 @@ impl Event {
             }
             Event::AutoRetryStart { attempt, max_attempts, delay_ms, error_message } => {
                 object.int("attempt", i64::from(*attempt)).int("maxAttempts", i64::from(*max_attempts));
-                object.int("delayMs", *delay_ms as i64).str("errorMessage", error_message);
+                object.count("delayMs", *delay_ms).str("errorMessage", error_message);
             }
             Event::AutoRetryEnd { success, attempt, final_error } => {
                 object.bool("success", *success).int("attempt", i64::from(*attempt));

@@ -273,9 +273,15 @@ impl<'a> ObjectWriter<'a> {
             self.out.push(b',');
         }
         self.first = false;
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
+        // Our own keys never need it, but some come from files and from other programs.
+        if key.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+            write_string(self.out, key);
+        } else {
+            self.out.push(b'"');
+            self.out.extend_from_slice(key.as_bytes());
+            self.out.push(b'"');
+        }
+        self.out.push(b':');
         self.out
     }
 
@@ -293,6 +299,13 @@ impl<'a> ObjectWriter<'a> {
 
     /// A whole number.
     pub fn int(&mut self, key: &str, value: i64) -> &mut Self {
+        use std::io::Write as _;
+        write!(self.key(key), "{value}").expect("writing into memory cannot fail");
+        self
+    }
+
+    /// A whole number that is never negative.
+    pub fn count(&mut self, key: &str, value: u64) -> &mut Self {
         use std::io::Write as _;
         write!(self.key(key), "{value}").expect("writing into memory cannot fail");
         self
@@ -415,6 +428,18 @@ mod tests {
         struct N(#[serde(with = "number")] f64);
         let print = |n| serde_json::to_string(&N(n)).unwrap();
         assert_eq!([print(3.0), print(0.1), print(-2.0), print(0.0)], ["3", "0.1", "-2", "0"]);
+    }
+
+    #[test]
+    fn any_key_can_be_written() {
+        let mut out = Vec::new();
+        let mut object = ObjectWriter::begin(&mut out);
+        object.int("a\"b\\c\u{8}", 1).count("é", u64::MAX);
+        object.end();
+        let fields = std::str::from_utf8(&out).unwrap();
+        let fields = Fields::parse(fields).unwrap();
+        assert_eq!(fields.get("a\"b\\c\u{8}"), Some("1"));
+        assert_eq!(fields.get("é"), Some("18446744073709551615"));
     }
 
     #[test]

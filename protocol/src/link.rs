@@ -249,7 +249,7 @@ impl FromDaemon {
         match self {
             FromDaemon::Progress { admitted, answered, ids } => {
                 if let Some(admitted) = admitted {
-                    object.int("admitted", *admitted as i64);
+                    object.count("admitted", *admitted);
                 }
                 if !ids.is_empty() {
                     object.value("ids", ids);

@@ -213,5 +213,18 @@ fn a_broken_models_file_is_told_and_not_fatal() {
     sandbox.write("home/.atomic/agent/models.json", "{ not json");
     let mut shim = sandbox.rpc();
     shim.get("get_state");
-    assert!(shim.stderr().contains("models.json"), "{}", shim.stderr());
+    let finished = shim.finish().expect_code(0);
+    assert!(finished.stderr.contains("models.json"), "{}", finished.stderr);
+}
+
+#[test]
+fn broken_settings_are_told_on_stderr_and_never_on_stdout() {
+    let sandbox = Sandbox::new();
+    sandbox.write("home/.atomic/agent/settings.json", "{\"steeringMode\": \"sideways\",\n");
+    let mut shim = sandbox.shim().env("RUST_LOG", "trace").start();
+    let state = shim.get("get_state");
+    assert_eq!(state["steeringMode"], "one-at-a-time");
+    assert_eq!(shim.records().len(), 1, "nothing before or beside the answer");
+    let finished = shim.finish().expect_code(0);
+    assert!(finished.stderr.contains("settings.json"), "{}", finished.stderr);
 }

@@ -149,3 +149,38 @@ fn ids_of_commands_are_per_client() {
     second.ask(json!({"type": "abort_bash", "requestId": "b"})).data();
     assert_eq!(second.response("b").data()["output"], "two\n");
 }
+
+#[test]
+fn a_joiner_brings_its_login_and_nothing_else() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    server.prepare(anthropic::text("one"));
+    let mut first = sandbox.shim().env("SSH_AUTH_SOCK", "/old").env("FOO", "first").start();
+    first.prompt("1", "make the file");
+    first.until_settled();
+    let file = first.session_file();
+    let mut second = sandbox
+        .shim()
+        .args(["--session", file.arg()])
+        .env("SSH_AUTH_SOCK", "/new")
+        .env("FOO", "second")
+        .env("BAR", "second")
+        .start();
+    second.get("get_state");
+    let seen = run(&mut first, "echo $SSH_AUTH_SOCK $FOO ${BAR-unset}");
+    assert_eq!(seen, "/new first unset\n", "for everybody in the session");
+}
+
+#[test]
+fn a_session_whose_directory_is_gone_says_so_and_others_do_not_notice() {
+    let sandbox = Sandbox::new();
+    let gone = sandbox.dir("gone");
+    let mut lost = sandbox.shim().directory(&gone).start();
+    lost.get("get_state");
+    let mut other = sandbox.rpc();
+    std::fs::remove_dir_all(&gone).expect("an empty directory");
+    let seen = run(&mut lost, "pwd");
+    assert!(seen.contains("Working directory does not exist"), "{seen}");
+    lost.get("get_messages");
+    assert_eq!(run(&mut other, "echo here"), "here\n");
+}

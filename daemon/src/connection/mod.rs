@@ -194,6 +194,8 @@ impl Connection {
     /// Runs until the client leaves, its session ends or the daemon does.
     pub async fn run(mut self) {
         let end = self.serve().await;
+        // A session that failed in the middle of telling something leaves it unsent.
+        self.client.outbox.release();
         let (code, text) = match end {
             End::Eof | End::Signal => {
                 self.finish(matches!(end, End::Signal)).await;

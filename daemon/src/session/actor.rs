@@ -65,6 +65,8 @@ pub(super) struct Actor {
     leaving: Vec<(u64, oneshot::Sender<()>)>,
     ending: bool,
     attached_once: bool,
+    /// The provider a key was found for; it is not looked for again before every prompt.
+    key_found_for: Option<String>,
     /// Stays loaded without clients.
     kept: bool,
     unload_at: Option<Instant>,
@@ -130,6 +132,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         leaving: Vec::new(),
         ending: false,
         attached_once: false,
+        key_found_for: None,
         kept: false,
         unload_at,
     };
@@ -286,12 +289,14 @@ impl Actor {
     async fn command(&mut self, ticket: Ticket, command: Command) {
         match command {
             Command::Prompt { message, images, streaming_behavior } => {
-                if self.agent.is_idle()
-                    && let Some(refusal) = self.cannot_start().await
-                {
-                    return ticket.fail(&refusal);
+                if self.agent.is_idle() && !self.has_key() {
+                    if let Some(refusal) = self.cannot_start().await {
+                        return ticket.fail(&refusal);
+                    }
+                    self.key_found_for = self.agent.model().map(|model| model.provider.clone());
                 }
-                self.agent.set_date(clock::local_date());
+                let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
+                self.agent.set_date(clock::local_date(tz.as_deref()));
                 let command = AgentCommand::Prompt { text: message, images, behavior: streaming_behavior };
                 self.ask(ticket, command);
             }
@@ -377,6 +382,12 @@ impl Actor {
     fn available(&self) -> impl Future<Output = Vec<Arc<atomic_protocol::model::Model>>> + use<> {
         let registry = self.registry.clone();
         async move { tokio::task::spawn_blocking(move || registry.available()).await.unwrap_or_default() }
+    }
+
+    /// A key was found for the model's provider before. Should it be gone, the run fails and says so.
+    fn has_key(&self) -> bool {
+        self.key_found_for.is_some()
+            && self.key_found_for.as_ref() == self.agent.model().map(|model| &model.provider)
     }
 
     /// Why a run cannot start now, apart from what the agent knows itself.

@@ -18,12 +18,15 @@ use crate::clock;
 impl Actor {
     /// Feeds one input and everything that follows from it at once.
     pub(super) fn feed(&mut self, input: Input) {
+        // An answer and the events around it are one write. The model is asked before anybody is woken.
+        self.clients.iter().for_each(|client| client.outbox.hold());
         let mut inputs = std::collections::VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let effects = self.agent.handle(input, clock::now());
             inputs.extend(self.perform(effects));
         }
         self.flush();
+        self.clients.iter().for_each(|client| client.outbox.release());
     }
 
     /// Performs one batch; gives the inputs it leads to at once.

@@ -96,7 +96,8 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
             let joined = made.is_none();
             let mut notices = made.unwrap_or_default();
             if joined && hello.session.is_none() {
-                notices.extend(not_applied(options, &session.info().id));
+                let info = session.info();
+                notices.extend(not_applied(options, &info.opening.options, &info.id));
             }
             if session.info().cwd != opening.cwd {
                 notices.push(format!("Note: this session works in {}", session.info().cwd.display()));
@@ -125,19 +126,31 @@ pub async fn fresh(
     Ok(session)
 }
 
-/// The options that shape a session and were given to one that has its shape already.
-fn not_applied(options: &SessionOptions, id: &str) -> Option<String> {
+/// The options that shape a session, were given to one that has its shape already, and differ from what made it.
+fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -> Option<String> {
+    let tools =
+        |options: &SessionOptions| (options.tools.clone(), options.no_tools, options.no_builtin_tools);
     let given = [
-        ("--provider", options.provider.is_some()),
-        ("--model", options.model.is_some()),
-        ("--thinking", options.thinking.is_some()),
-        ("--api-key", options.api_key.is_some()),
-        ("--tools", options.tools.is_some() || options.no_tools || options.no_builtin_tools),
-        ("--exclude-tools", !options.exclude_tools.is_empty()),
-        ("--system-prompt", options.system_prompt.is_some()),
-        ("--append-system-prompt", !options.append_system_prompt.is_empty()),
-        ("--no-context-files", options.no_context_files),
-        ("--name", options.name.is_some()),
+        ("--provider", options.provider.is_some() && options.provider != made_with.provider),
+        ("--model", options.model.is_some() && options.model != made_with.model),
+        ("--thinking", options.thinking.is_some() && options.thinking != made_with.thinking),
+        ("--api-key", options.api_key.is_some() && options.api_key != made_with.api_key),
+        ("--tools", tools(options) != (None, false, false) && tools(options) != tools(made_with)),
+        (
+            "--exclude-tools",
+            !options.exclude_tools.is_empty() && options.exclude_tools != made_with.exclude_tools,
+        ),
+        (
+            "--system-prompt",
+            options.system_prompt.is_some() && options.system_prompt != made_with.system_prompt,
+        ),
+        (
+            "--append-system-prompt",
+            !options.append_system_prompt.is_empty()
+                && options.append_system_prompt != made_with.append_system_prompt,
+        ),
+        ("--no-context-files", options.no_context_files && !made_with.no_context_files),
+        ("--name", options.name.is_some() && options.name != made_with.name),
     ];
     let names: Vec<&str> = given.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
     (!names.is_empty()).then(|| {

@@ -11,8 +11,8 @@ use atomic_providers::{Registry, demo};
 use atomic_tools::{DEFAULT_TOOLS, builtin_specs};
 
 use super::Opening;
+use crate::context_files;
 use crate::settings::Settings;
-use crate::{clock, context_files};
 
 /// Longest `--system-prompt` that may be the path of a file.
 const MAX_PATH: usize = 4096;
@@ -139,7 +139,8 @@ pub(super) fn prompt_parts(
             .collect(),
         model_name: String::new(),
         thinking,
-        date: clock::local_date(),
+        // Set when a prompt comes: a session may live for days.
+        date: String::new(),
         cwd: cwd.to_string_lossy().into_owned(),
     }
 }

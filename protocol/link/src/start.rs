@@ -21,8 +21,11 @@ use crate::{os, owner};
 /// Limit for the daemon to come up.
 pub const START_DEADLINE: Duration = Duration::from_secs(10);
 
-/// First pause between looks; a daemon is up after about 5 ms.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// First pauses between looks; a daemon is up after about 5 ms, and each look costs a few microseconds.
+const FIRST_PAUSE: Duration = Duration::from_micros(250);
+
+/// How long the pauses stay that short.
+const EAGER: Duration = Duration::from_millis(40);
 
 /// Longest pause between looks.
 const LAST_PAUSE: Duration = Duration::from_millis(10);
@@ -108,7 +111,9 @@ fn start(
             return Err(LinkError::StartTimeout { seconds: begun.elapsed().as_secs(), log, tail });
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LAST_PAUSE);
+        if begun.elapsed() >= EAGER {
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
     }
 }
 
