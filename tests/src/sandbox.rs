@@ -150,7 +150,7 @@ impl Sandbox {
 
     /// A program of the PATH in this sandbox.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = processes::heeding_signals(program.as_ref());
         command.env_clear().envs(self.environment()).current_dir(self.project());
         command
     }

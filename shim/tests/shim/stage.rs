@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use atomic_link::Stream;
@@ -32,7 +32,7 @@ impl Home {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = heeding_signals(&self.program);
         command
             .args(args)
             .env_clear()
@@ -181,6 +181,20 @@ pub(crate) fn progress(admitted: u64, answered: &[u64]) -> FromDaemon {
     FromDaemon::Progress { admitted: Some(admitted), answered: answered.to_vec(), ids: BTreeMap::new() }
 }
 
+/// A command whose process heeds signals even where this one's are ignored, as a shell does for what it starts in the
+/// background. `exec` keeps the process id.
+fn heeding_signals(program: &Path) -> Command {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
+    // SIGHUP 1, SIGINT 2, SIGTERM 15.
+    if u64::from_str_radix(ignored, 16).unwrap_or(0) & (1 | 1 << 1 | 1 << 14) == 0 {
+        return Command::new(program);
+    }
+    let mut command = Command::new("/usr/bin/env");
+    command.arg("--default-signal").arg(program);
+    command
+}
+
 /// Waits until the shim's handlers are in place: the mask of caught signals is not empty.
 pub(crate) fn ready(shim: &mut Shim) {
     let path = format!("/proc/{}/status", shim.child.id());
@@ -191,7 +205,9 @@ pub(crate) fn ready(shim: &mut Shim) {
     };
     // SIGHUP 1, SIGINT 2, SIGTERM 15.
     let wanted = 1 | 1 << 1 | 1 << 14;
+    let begun = std::time::Instant::now();
     while caught(&std::fs::read_to_string(&path).unwrap()) & wanted != wanted {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "the shim catches no signals");
         std::thread::yield_now();
     }
 }

@@ -7,6 +7,7 @@ mod platform;
 #[path = "windows.rs"]
 mod platform;
 
+pub(crate) use platform::heeding_signals;
 pub(crate) use platform::{SEARCH_PATH, system_environment, tagged};
 pub use platform::{alive, signal};
 

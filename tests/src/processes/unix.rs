@@ -75,3 +75,17 @@ pub(crate) fn tagged(variable: &str) -> Vec<Process> {
     })
     .collect()
 }
+
+/// A command whose process heeds signals even where this one's are ignored, as a shell does for what it starts in the
+/// background. `exec` keeps the process id.
+pub(crate) fn heeding_signals(program: &std::ffi::OsStr) -> std::process::Command {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
+    // SIGHUP 1, SIGINT 2, SIGTERM 15.
+    if u64::from_str_radix(ignored, 16).unwrap_or(0) & (1 | 1 << 1 | 1 << 14) == 0 {
+        return std::process::Command::new(program);
+    }
+    let mut command = std::process::Command::new("/usr/bin/env");
+    command.arg("--default-signal").arg(program);
+    command
+}
