@@ -1,9 +1,9 @@
 //! One session's view of providers: which models there are, which can be used, and with what key.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use atomic_protocol::json::Raw;
 use atomic_protocol::model::Model;
@@ -88,8 +88,28 @@ struct Shared {
     auth_files: Vec<PathBuf>,
     overlay: IndexMap<String, Provider>,
     warnings: Vec<String>,
+    /// The credentials last read, and what the files looked like just before.
+    stored: Mutex<Option<(Stamps, Arc<Stored>)>>,
     /// What `!command` values printed; a session asks each command once.
     printed: Mutex<HashMap<String, String>>,
+}
+
+/// How the credential files looked, in order; `None` for one that is not there.
+type Stamps = Vec<Option<Stamp>>;
+
+/// What tells a file from a changed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+}
+
+impl Stamp {
+    /// `None`: there is no such file. One look at a local file's status, which is not worth a thread.
+    fn of(file: &Path) -> Option<Stamp> {
+        let status = file.metadata().ok()?;
+        Some(Stamp { modified: status.modified().ok(), bytes: status.len() })
+    }
 }
 
 impl std::fmt::Debug for Registry {
@@ -108,7 +128,14 @@ impl Registry {
             Err(warning) => (IndexMap::new(), vec![warning]),
         };
         let auth_files = auth::files(&setup.agent_dir, &setup.env);
-        let shared = Shared { setup, auth_files, overlay, warnings, printed: Mutex::default() };
+        let shared = Shared {
+            setup,
+            auth_files,
+            overlay,
+            warnings,
+            stored: Mutex::default(),
+            printed: Mutex::default(),
+        };
         Registry { shared: Arc::new(shared), api_key: None, demo: false }
     }
 
@@ -227,9 +254,7 @@ impl Registry {
             });
         }
         let own = self.shared.overlay.get(provider);
-        let files = self.shared.auth_files.clone();
-        let stored = tokio::task::spawn_blocking(move || Stored::read(&files)).await;
-        let stored = stored.expect("reading a file does not panic");
+        let stored = self.stored().await;
         let given = self.api_key.as_ref().filter(|given| given.0 == provider);
         let mut env = self.env().clone();
         let (key, scheme, source) = if let Some(given) = given {
@@ -288,6 +313,24 @@ impl Registry {
         Ok(Credential { key: Some(key), scheme, source, headers, env })
     }
 
+    /// The stored credentials as the files have them now. A file that has not changed is not read again: two thread
+    /// hand-overs before every request are what a user would wait for.
+    async fn stored(&self) -> Result<Arc<Stored>, Error> {
+        let files = &self.shared.auth_files;
+        let stamps: Stamps = files.iter().map(|file| Stamp::of(file)).collect();
+        let kept = || self.shared.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, stored)) = &*kept()
+            && *known == stamps
+        {
+            return Ok(Arc::clone(stored));
+        }
+        let files = files.clone();
+        let read = tokio::task::spawn_blocking(move || Stored::read(&files)).await;
+        let stored = Arc::new(read.expect("reading a file does not panic")?);
+        *kept() = Some((stamps, Arc::clone(&stored)));
+        Ok(stored)
+    }
+
     fn environment_key(&self, provider: &str, env: &Env) -> Result<(Secret, Scheme, Source), Error> {
         let (key, scheme, variable) =
             auth::from_environment(provider, env).ok_or_else(|| Error::NoApiKey {
@@ -336,7 +379,7 @@ pub(crate) fn speaks(api: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn registry(dir: &std::path::Path, env: &[(&str, &str)], auth: &str, models: &str) -> Registry {
+    fn registry(dir: &Path, env: &[(&str, &str)], auth: &str, models: &str) -> Registry {
         for (name, text) in [("auth.json", auth), ("models.json", models)] {
             let file = dir.join(name);
             if text.is_empty() {
