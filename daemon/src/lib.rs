@@ -96,8 +96,12 @@ pub async fn run(
     }
     // Connections say goodbye now that their sessions have.
     let goodbye = async {
-        while daemon.clients() > 0 {
-            daemon.sessions.changed.notified().await;
+        loop {
+            let changed = daemon.sessions.changed.notified();
+            if daemon.clients() == 0 {
+                return;
+            }
+            changed.await;
         }
     };
     let _ = tokio::time::timeout(outbox::DRAIN_DEADLINE, goodbye).await;

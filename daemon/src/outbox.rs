@@ -232,9 +232,16 @@ impl Outbox {
         self.moved.notify_waiters();
     }
 
-    /// Waits until the socket takes something or the outbox closes.
-    pub async fn moved(&self) {
-        self.moved.notified().await;
+    /// Waits until no more waits than should, or the outbox closes. Listens before it looks, so that a socket that takes
+    /// everything in between is not missed.
+    pub async fn has_room(&self) {
+        loop {
+            let moved = self.moved.notified();
+            if !self.is_full() {
+                return;
+            }
+            moved.await;
+        }
     }
 
     /// Waits until nothing waits, at most [`DRAIN_DEADLINE`].

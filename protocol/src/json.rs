@@ -148,7 +148,7 @@ fn replace(out: &mut Option<Vec<u8>>, bytes: &[u8], copied: &mut usize, start: u
     *copied = start + 6;
 }
 
-/// The UTF-16 unit that the escape `\uXXXX` at `at` names, if one stands there.
+/// The UTF-16 unit that the escape `\uHHHH` at `at` names, if one stands there.
 fn unit_at(bytes: &[u8], at: usize) -> Option<u16> {
     let escape = bytes.get(at..at + 6)?;
     if &escape[..2] != b"\\u" {

@@ -228,3 +228,11 @@ fn broken_settings_are_told_on_stderr_and_never_on_stdout() {
     let finished = shim.finish().expect_code(0);
     assert!(finished.stderr.contains("settings.json"), "{}", finished.stderr);
 }
+
+#[test]
+fn a_system_prompt_file_that_cannot_be_read_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.write("project/prompt.md", b"not \xff UTF-8");
+    let finished = sandbox.atomic(&["--mode", "rpc", "--system-prompt", "prompt.md"]).expect_code(1);
+    assert!(finished.stderr.contains("prompt.md") && finished.stdout.is_empty(), "{}", finished.stderr);
+}

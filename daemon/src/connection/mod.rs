@@ -233,7 +233,7 @@ impl Connection {
                     }
                 }
                 moved = moved(&mut self.moving) => self.arrive(moved),
-                () = self.client.outbox.moved(), if full => {}
+                () = self.client.outbox.has_room(), if full => {}
                 read = async {
                     self.lines.buffer().reserve(READ_BYTES);
                     self.read.read(self.lines.buffer()).await

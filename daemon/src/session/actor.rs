@@ -175,7 +175,7 @@ impl Actor {
                 }
                 Some(work) = self.tool_receiver.recv(), if !blocked => self.tool(work),
                 events = ModelWork::next(&mut self.model), if !blocked => self.model_answered(events),
-                () = any_moved(&self.clients), if blocked => {}
+                () = any_has_room(&self.clients), if blocked => {}
                 () = tokio::time::sleep(READER_CHECK), if !blocked && self.clients.len() > 1 && self.any_full() => {
                     self.let_hopeless_go();
                 }
@@ -554,12 +554,10 @@ impl Actor {
     }
 }
 
-/// Waits until one of the clients takes something.
-async fn any_moved(clients: &[Arc<Client>]) {
-    let moved: Vec<_> = clients.iter().map(|client| Box::pin(client.outbox.moved())).collect();
-    if !moved.is_empty() {
-        futures_util::future::select_all(moved).await;
-    }
+/// Waits until one of the clients, who are more than none, has room.
+async fn any_has_room(clients: &[Arc<Client>]) {
+    let room = clients.iter().map(|client| Box::pin(client.outbox.has_room()));
+    futures_util::future::select_all(room).await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

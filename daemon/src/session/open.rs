@@ -364,7 +364,7 @@ impl Work {
             .unwrap_or(ThinkingLevel::Medium);
         let tools = shape::choose_tools(options, &settings, &mut notices);
         let prompt =
-            shape::prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices);
+            shape::prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices)?;
         let id = store.header().id.clone();
         let file = store.path().map(Path::to_owned);
         let (record_model, record_thinking) = (is_new, context.thinking.is_none());

@@ -105,6 +105,9 @@ pub(super) fn choose_tools(
 }
 
 /// What the system prompt is made of. Blocking: reads the files that are named and the context files.
+///
+/// # Errors
+/// When a named file cannot be read; a line for the caller's stderr.
 pub(super) fn prompt_parts(
     agent_dir: &Path,
     opening: &Opening,
@@ -112,16 +115,16 @@ pub(super) fn prompt_parts(
     tools: Arc<[ToolSpec]>,
     thinking: ThinkingLevel,
     notices: &mut Vec<String>,
-) -> PromptParts {
+) -> Result<PromptParts, String> {
     let options = &opening.options;
     // A prompt may be given as a text or as the path of a file that holds it.
     let text_of = |given: &String| {
         let path = opening.cwd.join(given);
-        if given.len() < MAX_PATH && path.is_file() {
-            std::fs::read_to_string(path).unwrap_or_else(|_| given.clone())
-        } else {
-            given.clone()
+        if given.len() >= MAX_PATH || !path.is_file() {
+            return Ok(given.clone());
         }
+        std::fs::read_to_string(&path)
+            .map_err(|error| format!("Error: cannot read the system prompt {}: {error}", path.display()))
     };
     let (files, warnings) = if options.no_context_files {
         (Vec::new(), Vec::new())
@@ -129,9 +132,9 @@ pub(super) fn prompt_parts(
         context_files::discover(agent_dir, None, cwd, false)
     };
     notices.extend(warnings);
-    PromptParts {
-        custom: options.system_prompt.as_ref().map(text_of),
-        append: options.append_system_prompt.iter().map(text_of).collect(),
+    Ok(PromptParts {
+        custom: options.system_prompt.as_ref().map(text_of).transpose()?,
+        append: options.append_system_prompt.iter().map(text_of).collect::<Result<_, _>>()?,
         tools,
         context_files: files
             .into_iter()
@@ -142,5 +145,5 @@ pub(super) fn prompt_parts(
         // Set when a prompt comes: a session may live for days.
         date: String::new(),
         cwd: cwd.to_string_lossy().into_owned(),
-    }
+    })
 }

@@ -128,9 +128,7 @@ impl Actor {
                     let mut record = Vec::new();
                     Event::BashExecutionUpdate { id: id.clone(), channel, delta: delta.text }
                         .write_line(&mut record);
-                    while client.outbox.is_full() {
-                        client.outbox.moved().await;
-                    }
+                    client.outbox.has_room().await;
                     client.outbox.push(record.into());
                 }
             };
