@@ -106,7 +106,9 @@ fn members(group: Group) -> Members {
         return Members::Unknown;
     }
     let Ok(entries) = std::fs::read_dir("/proc") else { return Members::Unknown };
-    let session = rustix::process::getsid(None).map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+    // Read as the members' are: it is 0 where the session's leader lives outside our process id namespace (a container
+    // entered from without), and then it is 0 for the children too.
+    let session = stat(std::process::id()).map(|own| own.session);
     let mut leader_is_ours = None;
     let mut living = false;
     let mut of_our_session = false;
@@ -119,7 +121,7 @@ fn members(group: Group) -> Members {
         // A zombie waits for somebody to ask how it ended; nothing is left to end.
         if !matches!(member.state, b'Z' | b'X') {
             living = true;
-            of_our_session |= member.session == session;
+            of_our_session |= Some(member.session) == session;
         }
     }
     if living && leader_is_ours.unwrap_or(of_our_session) { Members::Ours } else { Members::NotOurs }
