@@ -22,6 +22,9 @@ use crate::{daemon, os, stdio};
 /// Bytes read from the daemon at once: below this a fast stream costs twice the time.
 const FROM_DAEMON_BYTES: usize = 64 * 1024;
 
+/// A fresh connection takes this much before anybody reads; 4 KiB is the least that any platform's does.
+const UNREAD_BYTES: usize = 4 * 1024;
+
 /// From the loss of a daemon to the end of the tries to attach again.
 const REATTACH_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -75,15 +78,15 @@ impl Down {
 
     /// Attaches and copies until there is an end, and ends the process.
     pub(crate) fn run(mut self) -> ! {
+        // First, so that what the caller has written already leaves with the hello.
+        if let Err(error) = self.read_stdin() {
+            self.fail(&format!("Error: cannot use stdin: {error}"), 1);
+        }
         let mut link = match self.attach(Instant::now() + HELLO_DEADLINE + START_DEADLINE) {
             Ok(link) => link,
             Err((text, code)) => self.fail(&text, code),
         };
         self.file = link.file.take();
-        self.shared.up.connect(&link.stream);
-        if let Err(error) = self.read_stdin() {
-            self.fail(&format!("Error: cannot use stdin: {error}"), 1);
-        }
         loop {
             let mut filter = LinkFilter::default();
             match self.copy(&link.stream, link.early, &mut filter) {
@@ -96,17 +99,19 @@ impl Down {
             link = self.attach_again(&mut filter);
             stdio::complain(&format!("Note: atomicd was lost; attached again to {}", link.session));
             self.file = link.file.take().or(self.file);
-            if self.shared.up.connect(&link.stream) {
-                self.flush();
-            }
         }
     }
 
     /// Attaches to the session that the hello asks for, starting a daemon when there is none; else a text for stderr and
-    /// an exit code. Called twice and large.
+    /// an exit code. The caller's lines follow the hello at once. Called twice and large.
     #[inline(never)]
     fn attach(&self, deadline: Instant) -> Result<Link, (String, u8)> {
-        match connect_or_start_by(&self.place, &self.hello, daemon::program, deadline) {
+        let said = |stream: &Arc<Stream>| match self.shared.up.connect(stream) {
+            0 => {}
+            ..=UNREAD_BYTES => self.shared.up.flush(),
+            _ => self.flush(),
+        };
+        match connect_or_start_by(&self.place, &self.hello, daemon::program, deadline, said) {
             Ok(attached) => welcome(attached),
             Err(error) => Err((format!("Error: {error}"), 1)),
         }
@@ -251,7 +256,7 @@ fn welcome(attached: Attached) -> Result<Link, (String, u8)> {
     let Attached { stream, reply, early } = attached;
     match reply {
         Reply::Welcome { session_id, session_file, .. } => {
-            Ok(Link { stream: Arc::new(stream), early, session: session_id, file: session_file })
+            Ok(Link { stream, early, session: session_id, file: session_file })
         }
         Reply::Refused { text, code } => Err((text, code)),
         Reply::Report(_) => {

@@ -92,15 +92,15 @@ impl Up {
         }
     }
 
-    /// Sends from now on over `stream`, first what no daemon has admitted. That is done by the next who sends; true when
-    /// somebody should ([`Up::flush`]).
-    pub(crate) fn connect(&self, stream: &Arc<Stream>) -> bool {
+    /// Sends from now on over `stream`, first what no daemon has admitted. That is done by the next who sends; gives the
+    /// bytes of it, which somebody should send if there are any ([`Up::flush`]).
+    pub(crate) fn connect(&self, stream: &Arc<Stream>) -> usize {
         let mut lines = self.lines();
         let mut backlog = lines.pending.backlog();
         if lines.ended {
             backlog.extend_from_slice(&FromShim::Eof.to_line());
         }
-        let waiting = !backlog.is_empty();
+        let waiting = backlog.len();
         // The lines stay locked: whoever sees the new number finds the new wire.
         let mut wire = lock(&self.wire);
         let connection = wire.connection + 1;

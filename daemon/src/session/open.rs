@@ -62,6 +62,14 @@ enum Choice {
     File(PathBuf),
 }
 
+/// What the choice led to.
+enum Found {
+    /// A fresh session to start, and lines for stderr.
+    Fresh((Prepared, Vec<String>)),
+    /// A file that may be live already.
+    File(PathBuf),
+}
+
 /// Opens the session that `hello` and `options` ask for.
 ///
 /// # Errors
@@ -70,20 +78,21 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
     let cwd = PathBuf::from(hello.cwd.to_os());
     let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
     let opening = Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options: options.clone() });
-    let (asked, reattach) = (opening.clone(), hello.session.clone());
-    let agent_dir = daemon.agent_dir.clone();
-    let choice = blocking(move || choose(&agent_dir, &asked, reattach.as_deref())).await??;
-    match choice {
-        Choice::Fresh { dir, id } => {
-            let work = Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false };
-            let (session, notices) = work.fresh(dir, id).await?;
+    let reattached = hello.session.is_some();
+    let work = Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None, reattached };
+    let (asked, reattach) = (work.clone(), hello.session.clone());
+    // One hop to a thread that may block for the usual case: a hop costs as much as the rest of it.
+    let found = blocking(move || match choose(&asked, reattach.as_deref())? {
+        Choice::Fresh { dir, id } => asked.fresh(dir, id).map(Found::Fresh),
+        Choice::File(path) => Ok(Found::File(path)),
+    });
+    match found.await?? {
+        Found::Fresh((prepared, notices)) => {
+            let session = daemon.sessions.start_fresh(prepared);
             Ok(Opened { session, notices, joined: false })
         }
-        Choice::File(path) => {
+        Found::File(path) => {
             let mut made = None;
-            let reattached = hello.session.is_some();
-            let work =
-                Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None, reattached };
             let cell = daemon.sessions.cell(&path);
             let session = cell
                 .get_or_try_init(|| async {
@@ -116,10 +125,14 @@ pub async fn fresh(
     opening: Arc<Opening>,
     parent_session: Option<String>,
 ) -> Result<SessionHandle, String> {
-    let (agent_dir, asked) = (daemon.agent_dir.clone(), opening.clone());
-    let dir = blocking(move || (!asked.options.no_session).then(|| session_dir(&agent_dir, &asked))).await?;
     let work = Work { daemon: daemon.clone(), opening, parent_session, reattached: false };
-    let (session, notices) = work.fresh(dir, None).await?;
+    let (prepared, notices) = blocking(move || {
+        let opening = &work.opening;
+        let dir = (!opening.options.no_session).then(|| session_dir(&work.daemon.agent_dir, opening));
+        work.fresh(dir, None)
+    })
+    .await??;
+    let session = daemon.sessions.start_fresh(prepared);
     for notice in notices {
         tracing::info!(session = session.info().id, notice);
     }
@@ -168,7 +181,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(|_| "Error: opening the session failed; the log says why".to_owned())
 }
 
-fn choose(agent_dir: &Path, opening: &Opening, reattach: Option<&str>) -> Result<Choice, String> {
+fn choose(work: &Work, reattach: Option<&str>) -> Result<Choice, String> {
+    let (agent_dir, opening) = (&work.daemon.agent_dir, &work.opening);
     let options = &opening.options;
     if let Some(file) = reattach {
         return canonical(Path::new(file)).map(Choice::File);
@@ -261,6 +275,7 @@ fn canonical(path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Makes one session.
+#[derive(Clone)]
 struct Work {
     daemon: Arc<Daemon>,
     opening: Arc<Opening>,
@@ -270,25 +285,16 @@ struct Work {
 }
 
 impl Work {
-    async fn fresh(
-        self,
-        dir: Option<PathBuf>,
-        id: Option<String>,
-    ) -> Result<(SessionHandle, Vec<String>), String> {
-        let daemon = self.daemon.clone();
+    /// A session without a past. Blocking.
+    fn fresh(self, dir: Option<PathBuf>, id: Option<String>) -> Result<(Prepared, Vec<String>), String> {
         let header = Header {
             id: id.unwrap_or_else(store::new_session_id),
             timestamp: clock::now(),
             cwd: self.opening.cwd.to_string_lossy().into_owned(),
             parent_session: self.parent_session.clone(),
         };
-        let (prepared, notices) = blocking(move || {
-            let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
-            self.prepare(store, true)
-        })
-        .await??;
-        let session = daemon.sessions.start_fresh(prepared);
-        Ok((session, notices))
+        let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
+        self.prepare(store, true)
     }
 
     async fn stored(

@@ -1,6 +1,7 @@
 //! A small client for programs and tests that use no shim.
 
 use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_protocol::frame::LineSplitter;
@@ -18,7 +19,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A connection to a daemon, line by line.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    stream: Arc<Stream>,
     reply: Reply,
     lines: LineSplitter,
     buffer: Vec<u8>,
@@ -53,7 +54,7 @@ impl Client {
         let mut line = Vec::with_capacity(record.len() + 1);
         line.extend_from_slice(record);
         line.push(b'\n');
-        (&mut &self.stream).write_all(&line).map_err(LinkError::Lost)
+        (&mut &*self.stream).write_all(&line).map_err(LinkError::Lost)
     }
 
     /// Waits for the next record and gives it without its LF; `None` when the daemon closed the connection. Link
@@ -66,7 +67,7 @@ impl Client {
             if let Some(line) = self.lines.next_line() {
                 return Ok(Some(line));
             }
-            match (&mut &self.stream).read(&mut self.buffer) {
+            match (&mut &*self.stream).read(&mut self.buffer) {
                 Ok(0) => return Ok(None),
                 Ok(read) => self.lines.push(&self.buffer[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atomic_protocol::link::{Hello, Reply};
@@ -24,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Attached {
     /// The connection; reads and writes have no deadline.
-    pub stream: Stream,
+    pub stream: Arc<Stream>,
     /// The daemon's first line.
     pub reply: Reply,
     /// Bytes that arrived after the first line.
@@ -36,7 +37,7 @@ pub struct Attached {
 /// # Errors
 /// [`LinkError::NotRunning`] when nobody listens. A refusal is no error but a [`Reply::Refused`].
 pub fn connect(place: &Place, hello: &Hello, within: Duration) -> Result<Attached, LinkError> {
-    say(place, &line(hello), within)
+    say(place, &line(hello), within, &mut |_| {})
 }
 
 /// The hello as its line.
@@ -46,12 +47,18 @@ pub(crate) fn line(hello: &Hello) -> Vec<u8> {
     line
 }
 
-/// As [`connect`], with the hello's line.
-pub(crate) fn say(place: &Place, hello: &[u8], within: Duration) -> Result<Attached, LinkError> {
+/// As [`connect`], with the hello's line. `said` gets the connection as soon as the hello is sent.
+pub(crate) fn say(
+    place: &Place,
+    hello: &[u8],
+    within: Duration,
+    said: &mut dyn FnMut(&Arc<Stream>),
+) -> Result<Attached, LinkError> {
     let socket = place.socket();
     let deadline = Instant::now() + within;
     owner::check(place)?;
     let stream = os::connect(socket, deadline).map_err(|source| not_connected(socket, source, within))?;
+    let stream = Arc::new(stream);
     // The hello carries the caller's environment: nothing is sent before the other end has proved its owner.
     match os::peer_is_owner(&stream) {
         Ok(true) => {}
@@ -62,6 +69,9 @@ pub(crate) fn say(place: &Place, hello: &[u8], within: Duration) -> Result<Attac
     exchange.arm()?;
     // A daemon that refuses at once may close before it has read all of the hello; its reply still counts.
     let sent = exchange.send(hello);
+    if sent.is_ok() {
+        said(&stream);
+    }
     let (reply, early) = match (exchange.first_line(), sent) {
         (Ok(both), _) => both,
         (Err(LinkError::Closed { .. }), Err(error)) | (Err(error), _) => return Err(error),

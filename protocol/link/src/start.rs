@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atomic_protocol::link::Hello;
+use interprocess::local_socket::Stream;
 
 use crate::connect::{Attached, HELLO_DEADLINE, line, say};
 use crate::error::LinkError;
@@ -45,10 +47,12 @@ pub fn connect_or_start(
     hello: &Hello,
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
 ) -> Result<Attached, LinkError> {
-    connect_or_start_by(place, hello, program, Instant::now() + HELLO_DEADLINE + START_DEADLINE)
+    connect_or_start_by(place, hello, program, Instant::now() + HELLO_DEADLINE + START_DEADLINE, |_| {})
 }
 
-/// As [`connect_or_start`], but gives up at `deadline` if that comes before the limits of the parts.
+/// As [`connect_or_start`], but gives up at `deadline` if that comes before the limits of the parts. `said` gets each
+/// connection on which the hello was sent, before its reply is waited for: what is written there follows the hello and
+/// needs no round trip. Should the reply be a refusal, or not come, it has had no effect.
 ///
 /// # Errors
 /// As [`connect_or_start`].
@@ -57,12 +61,13 @@ pub fn connect_or_start_by(
     hello: &Hello,
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
     deadline: Instant,
+    mut said: impl FnMut(&Arc<Stream>),
 ) -> Result<Attached, LinkError> {
     let hello = line(hello);
-    match say(place, &hello, left(deadline)) {
+    match say(place, &hello, left(deadline), &mut said) {
         // A daemon that was just killed may still accept for a moment.
         Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {
-            start(place, &hello, program, deadline)
+            start(place, &hello, program, deadline, &mut said)
         }
         other => other,
     }
@@ -78,6 +83,7 @@ fn start(
     hello: &[u8],
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
     last: Instant,
+    said: &mut dyn FnMut(&Arc<Stream>),
 ) -> Result<Attached, LinkError> {
     owner::prepare(place)?;
     let begun = Instant::now();
@@ -90,7 +96,7 @@ fn start(
         if lock.is_none() {
             lock = lock_file(&place.start_lock(), Instant::now())?;
         }
-        match say(place, hello, left(last)) {
+        match say(place, hello, left(last), said) {
             // A daemon that dies between accept and answer is looked at below, as one that never listened.
             Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {}
             // With the answer the daemon is up; dropping the lock lets the next one in.
