@@ -209,6 +209,32 @@ impl OnDisconnect {
     }
 }
 
+/// Which program's records a client expects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Those of PROTOCOL.md.
+    #[default]
+    Atomic,
+    /// Those of Pi.
+    Pi,
+    /// Cumulative updates, as seed 002 has them.
+    Legacy,
+}
+
+impl Dialect {
+    /// All of them, as the flag and the variable spell them.
+    const WORDS: [(&str, Dialect); 3] =
+        [("atomic", Dialect::Atomic), ("pi", Dialect::Pi), ("legacy", Dialect::Legacy)];
+
+    /// The variable that counts where `--rpc-compat` is not given.
+    pub const VARIABLE: &str = "ATOMIC_RPC_COMPAT";
+
+    /// Reads a word of the flag or the variable.
+    pub fn parse(word: &str) -> Option<Dialect> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, meaning)| *meaning)
+    }
+}
+
 /// Options that shape a session.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SessionOptions {

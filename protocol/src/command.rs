@@ -3,14 +3,16 @@
 //! [`Request::parse`] turns a line into a command or into the one answer the line gets instead. Each command declares
 //! its [`Lane`], so that no handler decides about order. Names and fields are those of seed 001 "Commands".
 
-use base64::Engine as _;
-use bytes::Bytes;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use serde::{Deserialize, Serialize};
 
-use crate::json::{self, Fields, NotAnObject, ObjectWriter, Raw};
+use crate::json::Raw;
 use crate::message::Block;
 use crate::model::ThinkingLevel;
-use crate::response;
 
 /// A command line that was understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +73,41 @@ pub enum Command {
         /// Save as the default as well.
         persist: bool,
     },
+    /// Use the next model of the scope (`--models`), or of those that can be used.
+    CycleModel {
+        /// The one before instead.
+        backward: bool,
+        /// Save as the default as well.
+        persist: bool,
+    },
     /// The models with a configured key.
     GetAvailableModels,
+    /// Read the catalog, the models file and the credentials again.
+    RefreshModels,
+    /// Log in to a provider.
+    LoginProvider {
+        /// Provider id.
+        provider: String,
+        /// With an API key, or through the provider's own page.
+        kind: LoginKind,
+    },
+    /// Keep a key for a provider.
+    SaveProviderCredential {
+        /// Provider id.
+        provider: String,
+        /// The key.
+        key: ApiKey,
+    },
+    /// Give a login up that is under way.
+    CancelLoginProvider {
+        /// Provider id.
+        provider: String,
+    },
+    /// Forget what is kept for a provider.
+    LogoutProvider {
+        /// Provider id, any text.
+        provider: String,
+    },
     /// Use another thinking level.
     SetThinkingLevel {
         /// The wish; it is clamped to what the model supports.
@@ -80,6 +115,13 @@ pub enum Command {
         /// Save as the default as well.
         persist: bool,
     },
+    /// Use the next thinking level of the model.
+    CycleThinkingLevel {
+        /// Save as the default as well.
+        persist: bool,
+    },
+    /// The thinking levels of the model.
+    GetAvailableThinkingLevels,
     /// How steering messages are delivered.
     SetSteeringMode {
         /// All at once or one per turn.
@@ -90,6 +132,22 @@ pub enum Command {
         /// All at once or one per turn.
         mode: QueueMode,
     },
+    /// Keep queued messages queued until [`Command::ResumeQueuedMessages`].
+    PauseQueuedMessages,
+    /// Deliver queued messages again. Starts nothing by itself.
+    ResumeQueuedMessages,
+    /// Shorten the conversation.
+    Compact {
+        /// What to keep, in words.
+        custom_instructions: Option<String>,
+    },
+    /// Shorten the conversation by itself when it grows too long, or not.
+    SetAutoCompaction {
+        /// Do.
+        enabled: bool,
+    },
+    /// Give a compaction up that is under way.
+    AbortCompaction,
     /// Retry failed calls by itself, or not.
     SetAutoRetry {
         /// Do.
@@ -99,6 +157,13 @@ pub enum Command {
     AbortRetry,
     /// Run a shell command for the client.
     Bash {
+        /// The command line.
+        command: String,
+        /// Keep the result from the model.
+        exclude_from_context: bool,
+    },
+    /// The same, typed by a user: extensions may tell the two apart.
+    UserBash {
         /// The command line.
         command: String,
         /// Keep the result from the model.
@@ -121,8 +186,78 @@ pub enum Command {
         /// Only those after this entry.
         since: Option<String>,
     },
+    /// Entries as a tree.
+    GetTree,
+    /// Go on from another entry of the session.
+    NavigateTree {
+        /// The entry.
+        target_id: String,
+        /// Have what is left behind summarized.
+        summarize: bool,
+        /// A label for the entry.
+        label: Option<String>,
+    },
+    /// Label an entry.
+    SetLabel {
+        /// The entry.
+        entry_id: String,
+        /// The label; none takes it away.
+        label: Option<String>,
+    },
+    /// User messages that a session can be forked at.
+    GetForkMessages,
+    /// Go on in a new session with what came before a user message.
+    Fork {
+        /// The message's entry.
+        entry_id: String,
+    },
+    /// Go on in a new session with the same branch.
+    Clone,
+    /// Go on in another session.
+    SwitchSession {
+        /// Its file.
+        session_path: String,
+    },
+    /// Copy a session's file here and go on in it.
+    ImportSession {
+        /// The file.
+        input_path: String,
+        /// Where it shall work instead of where it did.
+        cwd_override: Option<String>,
+    },
+    /// Write the session as a page.
+    ExportHtml {
+        /// Where to; none: beside the caller.
+        output_path: Option<String>,
+    },
+    /// Keys that extensions have bound.
+    GetShortcuts,
+    /// Press one.
+    InvokeShortcut {
+        /// The key.
+        key: String,
+    },
     /// The answer to a dialog. Gets no answer itself, whatever it holds.
     ExtensionUiResponse(Raw),
+}
+
+/// How to log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginKind {
+    /// By typing a key.
+    ApiKey,
+    /// On a page of the provider.
+    Oauth,
+}
+
+/// A key that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(pub String);
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[hidden]")
+    }
 }
 
 /// What a prompt does when a run is active.
@@ -171,22 +306,7 @@ pub enum Lane {
 }
 
 /// Commands of seed 001 that this version names but does not have.
-pub const NOT_BUILT: [&str; 14] = [
-    "cycle_model",
-    "logout_provider",
-    "cycle_thinking_level",
-    "get_available_thinking_levels",
-    "compact",
-    "set_auto_compaction",
-    "export_html",
-    "switch_session",
-    "import_session",
-    "fork",
-    "clone",
-    "get_fork_messages",
-    "get_tree",
-    "get_commands",
-];
+pub const NOT_BUILT: [&str; 1] = ["get_commands"];
 
 impl Command {
     /// The wire's `type`.
@@ -202,7 +322,32 @@ impl Command {
             Command::GetMessages => "get_messages",
             Command::GetLastAssistantText => "get_last_assistant_text",
             Command::SetModel { .. } => "set_model",
+            Command::CycleModel { .. } => "cycle_model",
             Command::GetAvailableModels => "get_available_models",
+            Command::RefreshModels => "refresh_models",
+            Command::LoginProvider { .. } => "login_provider",
+            Command::SaveProviderCredential { .. } => "save_provider_credential",
+            Command::CancelLoginProvider { .. } => "cancel_login_provider",
+            Command::LogoutProvider { .. } => "logout_provider",
+            Command::CycleThinkingLevel { .. } => "cycle_thinking_level",
+            Command::GetAvailableThinkingLevels => "get_available_thinking_levels",
+            Command::PauseQueuedMessages => "pause_queued_messages",
+            Command::ResumeQueuedMessages => "resume_queued_messages",
+            Command::Compact { .. } => "compact",
+            Command::SetAutoCompaction { .. } => "set_auto_compaction",
+            Command::AbortCompaction => "abort_compaction",
+            Command::UserBash { .. } => "user_bash",
+            Command::GetTree => "get_tree",
+            Command::NavigateTree { .. } => "navigate_tree",
+            Command::SetLabel { .. } => "set_label",
+            Command::GetForkMessages => "get_fork_messages",
+            Command::Fork { .. } => "fork",
+            Command::Clone => "clone",
+            Command::SwitchSession { .. } => "switch_session",
+            Command::ImportSession { .. } => "import_session",
+            Command::ExportHtml { .. } => "export_html",
+            Command::GetShortcuts => "get_shortcuts",
+            Command::InvokeShortcut { .. } => "invoke_shortcut",
             Command::SetThinkingLevel { .. } => "set_thinking_level",
             Command::SetSteeringMode { .. } => "set_steering_mode",
             Command::SetFollowUpMode { .. } => "set_follow_up_mode",
@@ -224,415 +369,47 @@ impl Command {
             | Command::Steer { .. }
             | Command::FollowUp { .. }
             | Command::SetModel { .. }
+            | Command::CycleModel { .. }
+            | Command::LoginProvider { .. }
+            | Command::SaveProviderCredential { .. }
+            | Command::LogoutProvider { .. }
+            | Command::CycleThinkingLevel { .. }
+            | Command::Compact { .. }
+            | Command::SetAutoCompaction { .. }
+            | Command::NavigateTree { .. }
+            | Command::SetLabel { .. }
+            | Command::ExportHtml { .. }
+            | Command::InvokeShortcut { .. }
             | Command::SetThinkingLevel { .. }
             | Command::SetSteeringMode { .. }
             | Command::SetFollowUpMode { .. }
             | Command::SetAutoRetry { .. }
             | Command::SetSessionName { .. } => Lane::Ordinary,
-            Command::NewSession { .. } => Lane::Replacing,
+            Command::NewSession { .. }
+            | Command::Fork { .. }
+            | Command::Clone
+            | Command::SwitchSession { .. }
+            | Command::ImportSession { .. } => Lane::Replacing,
             Command::GetState
             | Command::GetMessages
             | Command::GetLastAssistantText
             | Command::GetAvailableModels
+            | Command::GetAvailableThinkingLevels
+            | Command::GetTree
+            | Command::GetForkMessages
+            | Command::GetShortcuts
             | Command::GetSessionStats
             | Command::GetEntries { .. } => Lane::Read,
             Command::Abort
             | Command::AbortRetry
+            | Command::AbortCompaction
+            | Command::PauseQueuedMessages
+            | Command::ResumeQueuedMessages
+            | Command::CancelLoginProvider { .. }
             | Command::ClearQueue
             | Command::AbortBash { .. }
             | Command::ExtensionUiResponse(_) => Lane::Control,
-            Command::Bash { .. } => Lane::Concurrent,
+            Command::Bash { .. } | Command::UserBash { .. } | Command::RefreshModels => Lane::Concurrent,
         }
-    }
-}
-
-impl Request {
-    /// Reads a line (without its LF).
-    ///
-    /// # Errors
-    /// The complete answer record, with its LF, that the line gets instead.
-    pub fn parse(line: &Bytes) -> Result<Request, Vec<u8>> {
-        let text = json::text(line);
-        let fields = match Fields::parse(&text) {
-            Ok(fields) => fields,
-            Err(NotAnObject::OtherValue) => {
-                return Err(response::failure(
-                    None,
-                    "unknown",
-                    "Invalid command: a command is a JSON object",
-                ));
-            }
-            Err(NotAnObject::Syntax(error)) => {
-                return Err(response::failure(
-                    None,
-                    "parse",
-                    &format!("Failed to parse command: {}", syntax(&text, &error)),
-                ));
-            }
-        };
-        let id = fields.get("id").map(|id| match &text {
-            std::borrow::Cow::Borrowed(_) => Raw::from_trusted(line.slice_ref(id.as_bytes())),
-            std::borrow::Cow::Owned(_) => Raw::from_trusted(Bytes::copy_from_slice(id.as_bytes())),
-        });
-        let Some(name) = fields.str("type") else {
-            let (command, word) = match fields.get("type") {
-                Some(other) => (Some(other), other),
-                None => (None, "undefined"),
-            };
-            let error = format!("Unknown command: {word}");
-            return Err(response::failure_of(id.as_ref(), command.map(str::as_bytes), &error));
-        };
-        match command(&name, &fields, &text) {
-            Ok(command) => Ok(Request { id, command }),
-            Err(error) => Err(response::failure(id.as_ref(), &name, &error)),
-        }
-    }
-
-    /// The line as a client would write it, with its LF.
-    pub fn to_line(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        if let Command::ExtensionUiResponse(raw) = &self.command {
-            out.extend_from_slice(raw.bytes());
-            out.push(b'\n');
-            return out;
-        }
-        let mut object = ObjectWriter::begin(&mut out);
-        if let Some(id) = &self.id {
-            object.raw("id", id.bytes());
-        }
-        object.str("type", self.command.name());
-        match &self.command {
-            Command::Prompt { message, images, streaming_behavior } => {
-                write_message(&mut object, message, images);
-                match streaming_behavior {
-                    Some(StreamingBehavior::Steer) => object.str("streamingBehavior", "steer"),
-                    Some(StreamingBehavior::FollowUp) => object.str("streamingBehavior", "followUp"),
-                    None => &mut object,
-                };
-            }
-            Command::Steer { message, images } | Command::FollowUp { message, images } => {
-                write_message(&mut object, message, images);
-            }
-            Command::NewSession { parent_session: Some(parent) } => {
-                object.str("parentSession", parent);
-            }
-            Command::SetModel { provider, model_id, persist } => {
-                object.str("provider", provider).str("modelId", model_id);
-                write_flag(&mut object, "persist", *persist);
-            }
-            Command::SetThinkingLevel { level, persist } => {
-                object.str("level", level.as_str());
-                write_flag(&mut object, "persist", *persist);
-            }
-            Command::SetSteeringMode { mode } | Command::SetFollowUpMode { mode } => {
-                object.str("mode", mode.as_str());
-            }
-            Command::SetAutoRetry { enabled } => {
-                object.bool("enabled", *enabled);
-            }
-            Command::Bash { command, exclude_from_context } => {
-                object.str("command", command);
-                write_flag(&mut object, "excludeFromContext", *exclude_from_context);
-            }
-            Command::AbortBash { request_id: Some(id) } => {
-                object.raw("requestId", id.bytes());
-            }
-            Command::SetSessionName { name } => {
-                object.str("name", name);
-            }
-            Command::GetEntries { since: Some(since) } => {
-                object.str("since", since);
-            }
-            _ => {}
-        }
-        object.end();
-        out.push(b'\n');
-        out
-    }
-}
-
-fn write_message(object: &mut ObjectWriter<'_>, message: &str, images: &[Block]) {
-    object.str("message", message);
-    if !images.is_empty() {
-        object.value("images", images);
-    }
-}
-
-fn write_flag(object: &mut ObjectWriter<'_>, key: &str, value: bool) {
-    if value {
-        object.bool(key, true);
-    }
-}
-
-/// The reason in the words clients of the reference know where there are such words.
-fn syntax(text: &str, error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "Unexpected end of JSON input".to_owned();
-    }
-    if text.starts_with('\u{feff}') {
-        return "Unexpected byte order mark (U+FEFF) before the command".to_owned();
-    }
-    error.to_string()
-}
-
-fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, String> {
-    let read = Reader { name, fields };
-    Ok(match name {
-        "prompt" => Command::Prompt {
-            message: read.string("message")?,
-            images: read.images()?,
-            streaming_behavior: read.behavior()?,
-        },
-        "steer" => Command::Steer { message: read.string("message")?, images: read.images()? },
-        "follow_up" => Command::FollowUp { message: read.string("message")?, images: read.images()? },
-        "abort" => Command::Abort,
-        "clear_queue" => Command::ClearQueue,
-        "new_session" => Command::NewSession { parent_session: read.optional_string("parentSession")? },
-        "get_state" => Command::GetState,
-        "get_messages" => Command::GetMessages,
-        "get_last_assistant_text" => Command::GetLastAssistantText,
-        "set_model" => Command::SetModel {
-            provider: read.string("provider")?,
-            model_id: read.string("modelId")?,
-            persist: read.flag("persist")?,
-        },
-        "get_available_models" => Command::GetAvailableModels,
-        "set_thinking_level" => Command::SetThinkingLevel {
-            level: ThinkingLevel::parse(&read.string("level")?)
-                .ok_or_else(|| read.invalid("level", "one of off, minimal, low, medium, high, xhigh, max"))?,
-            persist: read.flag("persist")?,
-        },
-        "set_steering_mode" => Command::SetSteeringMode { mode: read.mode()? },
-        "set_follow_up_mode" => Command::SetFollowUpMode { mode: read.mode()? },
-        "set_auto_retry" => match fields.get("enabled") {
-            Some("true") => Command::SetAutoRetry { enabled: true },
-            Some("false") => Command::SetAutoRetry { enabled: false },
-            _ => return Err(read.invalid("enabled", "a boolean")),
-        },
-        "abort_retry" => Command::AbortRetry,
-        "bash" => Command::Bash {
-            command: read.string("command")?,
-            exclude_from_context: read.flag("excludeFromContext")?,
-        },
-        "abort_bash" => Command::AbortBash {
-            request_id: match fields.get("requestId") {
-                None | Some("null") => None,
-                Some(id) => Some(Raw::from_trusted(Bytes::copy_from_slice(id.as_bytes()))),
-            },
-        },
-        "get_session_stats" => Command::GetSessionStats,
-        "set_session_name" => {
-            let name = read.string("name")?;
-            match name.trim() {
-                "" => return Err("Session name cannot be empty".to_owned()),
-                trimmed => Command::SetSessionName { name: trimmed.to_owned() },
-            }
-        }
-        "get_entries" => Command::GetEntries { since: read.optional_string("since")? },
-        "extension_ui_response" => {
-            Command::ExtensionUiResponse(Raw::from_trusted(Bytes::copy_from_slice(text.trim().as_bytes())))
-        }
-        known if NOT_BUILT.contains(&known) => return Err(format!("{known} is not built in this version")),
-        unknown => return Err(format!("Unknown command: {unknown}")),
-    })
-}
-
-/// Reads the fields of one command and words what is wrong with them.
-struct Reader<'a> {
-    name: &'a str,
-    fields: &'a Fields<'a>,
-}
-
-impl Reader<'_> {
-    fn invalid(&self, field: &str, kind: &str) -> String {
-        format!("Invalid {} command: {field} must be {kind}", self.name)
-    }
-
-    fn string(&self, field: &str) -> Result<String, String> {
-        let text = self.fields.str(field).ok_or_else(|| self.invalid(field, "a string"))?;
-        Ok(text.into_owned())
-    }
-
-    fn optional_string(&self, field: &str) -> Result<Option<String>, String> {
-        match self.fields.get(field) {
-            None | Some("null") => Ok(None),
-            Some(_) => self.string(field).map(Some),
-        }
-    }
-
-    fn flag(&self, field: &str) -> Result<bool, String> {
-        match self.fields.get(field) {
-            None | Some("null" | "false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(_) => Err(self.invalid(field, "a boolean")),
-        }
-    }
-
-    fn mode(&self) -> Result<QueueMode, String> {
-        match self.fields.str("mode").as_deref() {
-            Some("all") => Ok(QueueMode::All),
-            Some("one-at-a-time") => Ok(QueueMode::OneAtATime),
-            _ => Err(self.invalid("mode", "\"all\" or \"one-at-a-time\"")),
-        }
-    }
-
-    fn behavior(&self) -> Result<Option<StreamingBehavior>, String> {
-        match self.fields.get("streamingBehavior") {
-            None | Some("null" | "\"\"") => Ok(None),
-            Some(_) => match self.fields.str("streamingBehavior").as_deref() {
-                Some("steer") => Ok(Some(StreamingBehavior::Steer)),
-                Some("followUp") => Ok(Some(StreamingBehavior::FollowUp)),
-                _ => Err(self.invalid("streamingBehavior", "\"steer\" or \"followUp\"")),
-            },
-        }
-    }
-
-    fn images(&self) -> Result<Vec<Block>, String> {
-        let shape = || self.invalid("images", "an array of {type: \"image\", data, mimeType}");
-        let text = match self.fields.get("images") {
-            None | Some("null") => return Ok(Vec::new()),
-            Some(text) => text,
-        };
-        let images: Vec<Block> = json::from_str(text).map_err(|_| shape())?;
-        for image in &images {
-            match image {
-                Block::Image { data, mime_type } if !mime_type.is_empty() => {
-                    let valid = !data.is_empty() && base64::prelude::BASE64_STANDARD.decode(data).is_ok();
-                    if !valid {
-                        return Err("Invalid image data: images[].data must be base64".to_owned());
-                    }
-                }
-                _ => return Err(shape()),
-            }
-        }
-        Ok(images)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(line: &str) -> Result<Request, String> {
-        Request::parse(&Bytes::copy_from_slice(line.as_bytes()))
-            .map_err(|answer| String::from_utf8(answer).unwrap().trim_end().to_owned())
-    }
-
-    /// Bytes → value → bytes, one line for each command.
-    #[test]
-    fn each_command_round_trips_to_the_byte() {
-        let corpus = [
-            r#"{"id":"req-1","type":"prompt","message":"Hello, world!"}"#,
-            r#"{"type":"prompt","message":"What's in this image?","images":[{"type":"image","data":"aGk=","mimeType":"image/png"}]}"#,
-            r#"{"type":"prompt","message":"New instruction","streamingBehavior":"steer"}"#,
-            r#"{"type":"prompt","message":"x","streamingBehavior":"followUp"}"#,
-            r#"{"type":"steer","message":"Stop and do this instead"}"#,
-            r#"{"type":"follow_up","message":"After you're done, also do this"}"#,
-            r#"{"type":"abort"}"#,
-            r#"{"type":"clear_queue"}"#,
-            r#"{"type":"new_session"}"#,
-            r#"{"type":"new_session","parentSession":"/path/to/parent-session.jsonl"}"#,
-            r#"{"type":"get_state"}"#,
-            r#"{"type":"get_messages"}"#,
-            r#"{"type":"get_last_assistant_text"}"#,
-            r#"{"type":"set_model","provider":"anthropic","modelId":"claude-sonnet-4-20250514"}"#,
-            r#"{"type":"set_model","provider":"anthropic","modelId":"m","persist":true}"#,
-            r#"{"type":"get_available_models"}"#,
-            r#"{"type":"set_thinking_level","level":"high"}"#,
-            r#"{"type":"set_thinking_level","level":"off","persist":true}"#,
-            r#"{"type":"set_steering_mode","mode":"all"}"#,
-            r#"{"type":"set_follow_up_mode","mode":"one-at-a-time"}"#,
-            r#"{"id":7,"type":"bash","command":"ls -la"}"#,
-            r#"{"id":null,"type":"bash","command":"ls","excludeFromContext":true}"#,
-            r#"{"id":"cancel-1","type":"abort_bash","requestId":"req-1"}"#,
-            r#"{"type":"abort_bash"}"#,
-            r#"{"type":"set_auto_retry","enabled":true}"#,
-            r#"{"type":"abort_retry"}"#,
-            r#"{"type":"get_session_stats"}"#,
-            r#"{"type":"set_session_name","name":"my-feature-work"}"#,
-            r#"{"type":"get_entries"}"#,
-            r#"{"type":"get_entries","since":"abc123"}"#,
-            r#"{"type":"extension_ui_response","id":"u","value":"x"}"#,
-        ];
-        let mut names = std::collections::BTreeSet::new();
-        for line in corpus {
-            let request = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-            names.insert(request.command.name());
-            assert_eq!(String::from_utf8(request.to_line()).unwrap().trim_end(), line);
-        }
-        assert_eq!(names.len(), 22, "a command without a line in the corpus");
-    }
-
-    #[test]
-    fn every_line_has_an_answer_that_echoes_the_raw_id() {
-        let answers = [
-            (
-                "",
-                r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#,
-            ),
-            (
-                " \t",
-                r#"{"type":"response","command":"parse","success":false,"error":"Failed to parse command: Unexpected end of JSON input"}"#,
-            ),
-            (
-                "null",
-                r#"{"type":"response","command":"unknown","success":false,"error":"Invalid command: a command is a JSON object"}"#,
-            ),
-            ("{}", r#"{"type":"response","success":false,"error":"Unknown command: undefined"}"#),
-            (
-                r#"{"id":"x0"}"#,
-                r#"{"id":"x0","type":"response","success":false,"error":"Unknown command: undefined"}"#,
-            ),
-            (
-                r#"{"type":5}"#,
-                r#"{"type":"response","command":5,"success":false,"error":"Unknown command: 5"}"#,
-            ),
-            (
-                r#"{"id":{"b": [1.0]},"type":"context_compact"}"#,
-                r#"{"id":{"b": [1.0]},"type":"response","command":"context_compact","success":false,"error":"Unknown command: context_compact"}"#,
-            ),
-            (
-                r#"{"id":null,"type":"fork"}"#,
-                r#"{"id":null,"type":"response","command":"fork","success":false,"error":"fork is not built in this version"}"#,
-            ),
-            (
-                r#"{"id":"\ud800","type":"prompt"}"#,
-                r#"{"id":"\ud800","type":"response","command":"prompt","success":false,"error":"Invalid prompt command: message must be a string"}"#,
-            ),
-            (
-                r#"{"type":"set_steering_mode","mode":"x"}"#,
-                r#"{"type":"response","command":"set_steering_mode","success":false,"error":"Invalid set_steering_mode command: mode must be \"all\" or \"one-at-a-time\""}"#,
-            ),
-            (
-                r#"{"type":"set_session_name","name":"  "}"#,
-                r#"{"type":"response","command":"set_session_name","success":false,"error":"Session name cannot be empty"}"#,
-            ),
-            (
-                r#"{"type":"prompt","message":"m","images":[{"type":"image","data":"%%","mimeType":"image/png"}]}"#,
-                r#"{"type":"response","command":"prompt","success":false,"error":"Invalid image data: images[].data must be base64"}"#,
-            ),
-        ];
-        for (line, answer) in answers {
-            assert_eq!(parse(line).unwrap_err(), answer, "{line}");
-        }
-        for name in NOT_BUILT {
-            let answer = parse(&format!(r#"{{"type":"{name}"}}"#)).unwrap_err();
-            assert!(
-                answer.ends_with(&format!(r#""error":"{name} is not built in this version"}}"#)),
-                "{answer}"
-            );
-        }
-    }
-
-    #[test]
-    fn text_is_read_as_javascript_reads_it() {
-        let request =
-            parse(r#"{"type":"steer","message":"first","message":"a\ud83d\ude00\udc00","future":[[[1]]]}"#)
-                .unwrap();
-        assert_eq!(request.command, Command::Steer { message: "a😀\u{fffd}".into(), images: vec![] });
-        let bytes = Bytes::from_static(b"{\"id\":\"\xff\",\"type\":\"steer\",\"message\":\"\xff\"}");
-        let request = Request::parse(&bytes).unwrap();
-        assert_eq!(request.id.unwrap().as_str(), "\"\u{fffd}\"");
-        assert_eq!(request.command, Command::Steer { message: "\u{fffd}".into(), images: vec![] });
     }
 }

@@ -104,6 +104,13 @@ pub enum EntryBody {
         /// The wire's word.
         level: String,
     },
+    /// A name for another entry; `None` takes it away.
+    Label {
+        /// The entry it names.
+        target: EntryId,
+        /// The name.
+        label: Option<String>,
+    },
     /// The session's name; `None` clears it.
     SessionInfo {
         /// The name.
@@ -119,6 +126,7 @@ impl EntryBody {
             EntryBody::CustomMessage { .. } => "custom_message",
             EntryBody::ModelChange { .. } => "model_change",
             EntryBody::ThinkingLevelChange { .. } => "thinking_level_change",
+            EntryBody::Label { .. } => "label",
             EntryBody::SessionInfo { .. } => "session_info",
         }
     }
@@ -157,6 +165,12 @@ impl Entry {
             }
             EntryBody::ThinkingLevelChange { level } => {
                 object.str("thinkingLevel", level);
+            }
+            EntryBody::Label { target, label } => {
+                object.str("targetId", target.as_str());
+                if let Some(label) = label {
+                    object.str("label", label);
+                }
             }
             EntryBody::SessionInfo { name } => {
                 if let Some(name) = name {

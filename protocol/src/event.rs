@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crate::cli::Dialect;
 use crate::json::{Fields, ObjectWriter, Raw};
 
 /// One event record.
@@ -16,9 +17,14 @@ pub enum Event {
     AgentEnd {
         /// Everything the run added, in order.
         messages: Vec<Raw>,
+        /// It failed in passing and is tried again.
+        will_retry: bool,
     },
     /// Nothing more will happen until the next command: the last record of a run and of its continuations.
-    AgentSettled,
+    AgentSettled {
+        /// Somebody stopped it.
+        aborted: bool,
+    },
     /// A turn begins: one answer and the tools it calls.
     TurnStart,
     /// A turn ends.
@@ -199,6 +205,10 @@ pub enum Delta {
     ToolCallStart {
         /// Which block.
         index: usize,
+        /// The call.
+        id: String,
+        /// The tool.
+        tool_name: String,
     },
     /// More of the arguments' JSON text.
     ToolCallDelta {
@@ -222,7 +232,7 @@ impl Event {
         match self {
             Event::AgentStart => "agent_start",
             Event::AgentEnd { .. } => "agent_end",
-            Event::AgentSettled => "agent_settled",
+            Event::AgentSettled { .. } => "agent_settled",
             Event::TurnStart => "turn_start",
             Event::TurnEnd { .. } => "turn_end",
             Event::MessageStart { .. } => "message_start",
@@ -241,14 +251,26 @@ impl Event {
         }
     }
 
-    /// Appends the record with its LF.
+    /// Appends the record with its LF, as PROTOCOL.md has it.
     pub fn write_line(&self, out: &mut Vec<u8>) {
+        self.write_line_in(Dialect::Atomic, out);
+    }
+
+    /// Appends the record with its LF, if the dialect has it. `legacy` needs more than an event for an update that grows:
+    /// see [`Cumulative`](crate::legacy::Cumulative).
+    pub fn write_line_in(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        if dialect == Dialect::Legacy && matches!(self, Event::AgentSettled { .. }) {
+            return;
+        }
         let mut object = ObjectWriter::begin(out);
         object.str("type", self.name());
         match self {
-            Event::AgentStart | Event::AgentSettled | Event::TurnStart => {}
-            Event::AgentEnd { messages } => {
-                object.raws("messages", messages);
+            Event::AgentStart | Event::TurnStart => {}
+            Event::AgentSettled { aborted } => {
+                object.bool("aborted", *aborted);
+            }
+            Event::AgentEnd { messages, will_retry } => {
+                object.raws("messages", messages).bool("willRetry", *will_retry);
             }
             Event::TurnEnd { message, tool_results } => {
                 object.raw("message", message.bytes()).raws("toolResults", tool_results);
@@ -278,7 +300,10 @@ impl Event {
                 if let Some(id) = id {
                     object.raw("id", id.bytes());
                 }
-                object.str("channel", channel.as_str()).str("delta", delta);
+                if dialect != Dialect::Pi {
+                    object.str("channel", channel.as_str());
+                }
+                object.str("delta", delta);
             }
             Event::QueueUpdate { steering, follow_up } => {
                 object.value("steering", steering).value("followUp", follow_up);
@@ -322,8 +347,11 @@ impl Event {
         let strings = |key| serde_json::from_str::<Vec<String>>(fields.get(key)?).ok();
         Some(match fields.str("type")?.as_ref() {
             "agent_start" => Event::AgentStart,
-            "agent_end" => Event::AgentEnd { messages: raws("messages")? },
-            "agent_settled" => Event::AgentSettled,
+            "agent_end" => Event::AgentEnd {
+                messages: raws("messages")?,
+                will_retry: fields.get("willRetry") == Some("true"),
+            },
+            "agent_settled" => Event::AgentSettled { aborted: fields.get("aborted") == Some("true") },
             "turn_start" => Event::TurnStart,
             "turn_end" => Event::TurnEnd { message: raw("message")?, tool_results: raws("toolResults")? },
             "message_start" => Event::MessageStart { message: raw("message")? },
@@ -386,7 +414,14 @@ impl Event {
 }
 
 impl Delta {
-    fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::begin(out);
+        self.write_keys(&mut object);
+        object.end();
+    }
+
+    /// The keys of the delta, in an object that is left open.
+    pub(crate) fn write_keys(&self, object: &mut ObjectWriter<'_>) {
         let (name, index) = match self {
             Delta::TextStart { index } => ("text_start", index),
             Delta::TextDelta { index, .. } => ("text_delta", index),
@@ -394,11 +429,10 @@ impl Delta {
             Delta::ThinkingStart { index } => ("thinking_start", index),
             Delta::ThinkingDelta { index, .. } => ("thinking_delta", index),
             Delta::ThinkingEnd { index, .. } => ("thinking_end", index),
-            Delta::ToolCallStart { index } => ("toolcall_start", index),
+            Delta::ToolCallStart { index, .. } => ("toolcall_start", index),
             Delta::ToolCallDelta { index, .. } => ("toolcall_delta", index),
             Delta::ToolCallEnd { index, .. } => ("toolcall_end", index),
         };
-        let mut object = ObjectWriter::begin(out);
         object.str("type", name).int("contentIndex", *index as i64);
         match self {
             Delta::TextDelta { delta, .. }
@@ -412,9 +446,11 @@ impl Delta {
             Delta::ToolCallEnd { tool_call, .. } => {
                 object.raw("toolCall", tool_call.bytes());
             }
-            Delta::TextStart { .. } | Delta::ThinkingStart { .. } | Delta::ToolCallStart { .. } => {}
+            Delta::ToolCallStart { id, tool_name, .. } => {
+                object.str("id", id).str("toolName", tool_name);
+            }
+            Delta::TextStart { .. } | Delta::ThinkingStart { .. } => {}
         }
-        object.end();
     }
 
     fn parse(text: &str) -> Option<Delta> {
@@ -429,7 +465,11 @@ impl Delta {
             "thinking_start" => Delta::ThinkingStart { index },
             "thinking_delta" => Delta::ThinkingDelta { index, delta: delta()? },
             "thinking_end" => Delta::ThinkingEnd { index, content: content()? },
-            "toolcall_start" => Delta::ToolCallStart { index },
+            "toolcall_start" => Delta::ToolCallStart {
+                index,
+                id: fields.str("id")?.into_owned(),
+                tool_name: fields.str("toolName")?.into_owned(),
+            },
             "toolcall_delta" => Delta::ToolCallDelta { index, delta: delta()? },
             "toolcall_end" => {
                 let tool_call = Raw::from_trusted(fields.get("toolCall")?.to_owned().into());
@@ -452,9 +492,10 @@ mod tests {
         };
         let mut corpus: Vec<String> = [
             r#"{"type":"agent_start"}"#,
-            r#"{"type":"agent_end","messages":[{"role":"user","content":"a"},{"role":"x"}]}"#,
-            r#"{"type":"agent_end","messages":[]}"#,
-            r#"{"type":"agent_settled"}"#,
+            r#"{"type":"agent_end","messages":[{"role":"user","content":"a"},{"role":"x"}],"willRetry":false}"#,
+            r#"{"type":"agent_end","messages":[],"willRetry":true}"#,
+            r#"{"type":"agent_settled","aborted":false}"#,
+            r#"{"type":"agent_settled","aborted":true}"#,
             r#"{"type":"turn_start"}"#,
             r#"{"type":"turn_end","message":{"role":"assistant"},"toolResults":[{"role":"toolResult"}]}"#,
             r#"{"type":"message_start","message":{"role":"user"}}"#,
@@ -484,7 +525,7 @@ mod tests {
                 r#"{"type":"thinking_start","contentIndex":1}"#,
                 "{\"type\":\"thinking_delta\",\"contentIndex\":1,\"delta\":\"\u{2028}\"}",
                 r#"{"type":"thinking_end","contentIndex":1,"content":"x"}"#,
-                r#"{"type":"toolcall_start","contentIndex":2}"#,
+                r#"{"type":"toolcall_start","contentIndex":2,"id":"c1","toolName":"bash"}"#,
                 r#"{"type":"toolcall_delta","contentIndex":2,"delta":"{\"command\":"}"#,
                 r#"{"type":"toolcall_end","contentIndex":2,"toolCall":{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}}"#,
             ]

@@ -57,6 +57,11 @@ impl Raw {
         from_str(self.as_str())
     }
 
+    /// `null`.
+    pub fn null() -> Raw {
+        Raw(Bytes::from_static(b"null"))
+    }
+
     /// `{}`.
     pub fn empty_object() -> Raw {
         Raw(Bytes::from_static(b"{}"))

@@ -18,6 +18,7 @@ pub mod entry;
 pub mod event;
 pub mod frame;
 pub mod json;
+pub mod legacy;
 pub mod link;
 pub mod message;
 pub mod model;

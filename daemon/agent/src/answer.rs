@@ -104,12 +104,13 @@ impl Answer {
             }
             ModelEvent::ToolCallStart { index, id, name } => {
                 let id = fresh_id(id);
+                let (call_id, tool_name) = (id.clone(), name.clone());
                 let arguments = Raw::empty_object();
                 self.open(index, Block::ToolCall(ToolCall { id, name, arguments, thought_signature: None }));
                 if let Some(slot) = self.arguments.get_mut(index) {
                     *slot = Some(String::new());
                 }
-                Delta::ToolCallStart { index }
+                Delta::ToolCallStart { index, id: call_id, tool_name }
             }
             ModelEvent::TextDelta { index, delta } => {
                 match self.message.content.get_mut(index) {

@@ -1,11 +1,13 @@
 //! What clients ask: admission of prompts, queues, abort, model and thinking level.
 
+use std::sync::Arc;
+
 use atomic_protocol::command::StreamingBehavior;
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{Block, Content, Message, UserMessage};
-use atomic_protocol::model::ThinkingLevel;
+use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 
 use crate::hook::{Hook, HookAnswer, HookId};
@@ -37,11 +39,11 @@ impl Agent {
             AgentCommand::Prompt { text, images, behavior } => self.prompt(request, text, images, behavior),
             AgentCommand::Steer { text, images } => {
                 self.queues.push_steering(Queued { text, images });
-                self.queue_changed(request, None);
+                self.queue_changed(request, Some(disposition("queued")));
             }
             AgentCommand::FollowUp { text, images } => {
                 self.queues.push_follow_up(Queued { text, images });
-                self.queue_changed(request, None);
+                self.queue_changed(request, Some(disposition("queued")));
             }
             AgentCommand::ClearQueue => {
                 let (steering, follow_up) = self.queues.clear();
@@ -53,23 +55,17 @@ impl Agent {
             }
             AgentCommand::Abort => self.abort(request),
             AgentCommand::SetModel(model) => {
-                let level = model.clamp_thinking(self.thinking);
-                let previous = self.model.replace(model.clone());
-                let same =
-                    previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
-                if !same {
-                    let (provider, model_id) = (model.provider.clone(), model.id.clone());
-                    self.append(EntryBody::ModelChange { provider, model_id });
-                }
-                self.change_thinking(level);
-                if !same {
-                    self.emit(Event::ModelChanged {
-                        model: model.raw.clone(),
-                        previous_model: previous.map(|old| old.raw.clone()),
-                        source: "set".to_owned(),
-                    });
-                }
+                self.change_model(model.clone(), "set");
                 self.answer(request, Ok(Some(model.raw.clone())));
+            }
+            AgentCommand::CycleModel { model, is_scoped } => {
+                self.change_model(model.clone(), "cycle");
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.raw("model", model.raw.bytes()).str("thinkingLevel", self.thinking.as_str());
+                object.bool("isScoped", is_scoped);
+                object.end();
+                self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
             }
             AgentCommand::SetThinking(wish) => {
                 let level = self.model.as_ref().map_or(wish, |model| model.clamp_thinking(wish));
@@ -82,6 +78,46 @@ impl Agent {
                 }
                 object.end();
                 self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
+            }
+            AgentCommand::CycleThinking => {
+                let levels = self.model.as_ref().map(|model| model.thinking_levels()).unwrap_or_default();
+                let at = levels.iter().position(|level| *level == self.thinking);
+                let data = match levels.len() {
+                    0 | 1 => Raw::null(),
+                    count => {
+                        let next = levels[at.map_or(0, |at| (at + 1) % count)];
+                        self.change_thinking(next);
+                        let mut data = Vec::new();
+                        let mut object = ObjectWriter::begin(&mut data);
+                        object.str("level", next.as_str());
+                        object.end();
+                        Raw::from_trusted(data.into())
+                    }
+                };
+                self.answer(request, Ok(Some(data)));
+            }
+            AgentCommand::PauseQueues => {
+                self.queues.paused = true;
+                self.answer(request, Ok(None));
+            }
+            AgentCommand::ResumeQueues => {
+                let released = std::mem::take(&mut self.queues.paused);
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.bool("released", released);
+                object.end();
+                self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
+            }
+            AgentCommand::Navigate { leaf, context, label, answer } => {
+                (self.leaf, self.context) = (leaf, context);
+                if let Some((target, label)) = label {
+                    self.append(EntryBody::Label { target, label: Some(label) });
+                }
+                self.answer(request, Ok(Some(answer)));
+            }
+            AgentCommand::SetLabel { target, label } => {
+                self.append(EntryBody::Label { target, label });
+                self.answer(request, Ok(None));
             }
             AgentCommand::SetSteeringMode(mode) => {
                 self.queues.steering_mode = mode;
@@ -107,9 +143,34 @@ impl Agent {
         }
     }
 
+    fn enqueue(&mut self, queued: Queued, behavior: Option<StreamingBehavior>) {
+        match behavior {
+            Some(StreamingBehavior::FollowUp) => self.queues.push_follow_up(queued),
+            _ => self.queues.push_steering(queued),
+        }
+    }
+
     fn queue_changed(&mut self, request: RequestId, data: Option<Raw>) {
         self.emit(self.queues.update());
         self.answer(request, Ok(data));
+    }
+
+    fn change_model(&mut self, model: Arc<Model>, source: &str) {
+        let level = model.clamp_thinking(self.thinking);
+        let previous = self.model.replace(model.clone());
+        let same = previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
+        if !same {
+            let (provider, model_id) = (model.provider.clone(), model.id.clone());
+            self.append(EntryBody::ModelChange { provider, model_id });
+        }
+        self.change_thinking(level);
+        if !same {
+            self.emit(Event::ModelChanged {
+                model: model.raw.clone(),
+                previous_model: previous.map(|old| old.raw.clone()),
+                source: source.to_owned(),
+            });
+        }
     }
 
     fn change_thinking(&mut self, level: ThinkingLevel) {
@@ -128,6 +189,11 @@ impl Agent {
         images: Vec<Block>,
         behavior: Option<StreamingBehavior>,
     ) {
+        if self.queues.paused {
+            // Kept as it is: what is queued while paused meets neither hooks nor the check for an active run.
+            self.enqueue(Queued { text, images }, behavior);
+            return self.queue_changed(request, Some(disposition("queued")));
+        }
         let busy = self.run.is_some() || self.preflight.is_some();
         if busy && behavior.is_none() {
             return self.answer(request, Err(ALREADY_PROCESSING.to_owned()));
@@ -171,17 +237,13 @@ impl Agent {
 
     fn input_answered(&mut self, mut pending: PendingPrompt, answer: HookAnswer) {
         match answer {
-            HookAnswer::Handled => return self.answer(pending.request, Ok(None)),
+            HookAnswer::Handled => return self.answer(pending.request, Ok(Some(disposition("handled")))),
             HookAnswer::Transform { text, images } => (pending.text, pending.images) = (text, images),
             _ => {}
         }
         if self.run.is_some() || self.preflight.is_some() {
-            let queued = Queued { text: pending.text, images: pending.images };
-            match pending.behavior {
-                Some(StreamingBehavior::FollowUp) => self.queues.push_follow_up(queued),
-                _ => self.queues.push_steering(queued),
-            }
-            return self.queue_changed(pending.request, None);
+            self.enqueue(Queued { text: pending.text, images: pending.images }, pending.behavior);
+            return self.queue_changed(pending.request, Some(disposition("queued")));
         }
         if self.model.is_none() {
             return self.answer(pending.request, Err(NO_MODEL.to_owned()));
@@ -209,7 +271,7 @@ impl Agent {
         run.steps.push_back(Step::CallModel);
         run.steps.push_front(Step::TurnStart);
         run.steps.push_front(Step::AgentStart);
-        self.answer(pending.request, Ok(None));
+        self.answer(pending.request, Ok(Some(disposition("started"))));
         self.run = Some(run);
     }
 
@@ -245,6 +307,15 @@ impl Agent {
 const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
      agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
      choose a model with set_model.";
+
+/// What became of a prompt: the only way for a client to know that no run follows (reference 0.1).
+fn disposition(word: &str) -> Raw {
+    let mut data = Vec::new();
+    let mut object = ObjectWriter::begin(&mut data);
+    object.str("disposition", word);
+    object.end();
+    Raw::from_trusted(data.into())
+}
 
 /// A user message as the wire has it: always blocks, the text first.
 pub(crate) fn user_message(text: &str, images: &[Block], now: Millis) -> Raw {

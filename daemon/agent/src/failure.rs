@@ -54,7 +54,7 @@ impl Announced {
     pub(crate) fn note(&mut self, event: &Event) {
         let change: fn(&mut Open) = match event {
             Event::AgentStart => |open| (open.agent, open.unsettled) = (true, true),
-            Event::AgentSettled => |open| open.unsettled = false,
+            Event::AgentSettled { .. } => |open| open.unsettled = false,
             Event::AutoRetryStart { .. } => |open| open.retries += 1,
             Event::AutoRetryEnd { .. } => |open| open.retries = 0,
             Event::AgentEnd { .. } => |open| open.agent = false,
@@ -116,7 +116,7 @@ impl Agent {
                 }
                 Effect::Emit(event) => {
                     events += 1;
-                    settled |= *event == Event::AgentSettled;
+                    settled |= matches!(event, Event::AgentSettled { .. });
                 }
                 _ => {}
             }
@@ -129,7 +129,7 @@ impl Agent {
         if self.run.is_some() {
             self.end_broken_run(error, &dropped, &lost);
         } else if settled {
-            self.emit(Event::AgentSettled);
+            self.emit(Event::AgentSettled { aborted: false });
         }
     }
 
@@ -140,6 +140,7 @@ impl Agent {
         let open_calls = self.open_calls();
         self.cancel_tools();
         let run = self.run.take().expect("a run is active");
+        let aborted = run.aborted;
         if let Some(Waiting::Model(call, _)) = &run.waiting
             && started(*call)
         {
@@ -176,11 +177,11 @@ impl Agent {
             self.emit(Event::MessageEnd { message: message.clone() });
             messages.push(message.clone());
             self.emit(Event::TurnEnd { message, tool_results: Vec::new() });
-            self.emit(Event::AgentEnd { messages });
+            self.emit(Event::AgentEnd { messages, will_retry: false });
         }
         self.end_retries(Some(error));
         if self.announced.open.unsettled {
-            self.emit(Event::AgentSettled);
+            self.emit(Event::AgentSettled { aborted });
         }
         self.answer_aborts();
     }

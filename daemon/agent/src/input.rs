@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::Block;
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
@@ -111,14 +112,45 @@ pub enum AgentCommand {
     Abort,
     /// Take all queued messages back.
     ClearQueue,
-    /// Use another model.
+    /// Use another model, chosen by name.
     SetModel(Arc<Model>),
+    /// Use another model, the next of a list.
+    CycleModel {
+        /// The one to use.
+        model: Arc<Model>,
+        /// The list was `--models`.
+        is_scoped: bool,
+    },
     /// Use another thinking level, clamped to what the model supports.
     SetThinking(ThinkingLevel),
+    /// Use the thinking level after the current one.
+    CycleThinking,
     /// How steering is delivered.
     SetSteeringMode(QueueMode),
     /// How follow-ups are delivered.
     SetFollowUpMode(QueueMode),
+    /// Keep what is queued in the queues.
+    PauseQueues,
+    /// Deliver from the queues again. Starts nothing.
+    ResumeQueues,
+    /// Go on from another entry, with the conversation up to there. The store's leaf has been moved.
+    Navigate {
+        /// The entry the next one follows.
+        leaf: Option<EntryId>,
+        /// The conversation up to it, with the entry each message came from.
+        context: Vec<(EntryId, Raw)>,
+        /// A label for an entry.
+        label: Option<(EntryId, String)>,
+        /// `data` of the answer.
+        answer: Raw,
+    },
+    /// Label an entry, or take its label away.
+    SetLabel {
+        /// The entry.
+        target: EntryId,
+        /// The label.
+        label: Option<String>,
+    },
     /// Retry failed calls by itself, or not.
     SetAutoRetry(bool),
     /// Give a retry up that is being waited for.

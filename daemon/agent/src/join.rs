@@ -44,7 +44,10 @@ impl Agent {
         match &self.run {
             Some(run) if self.announced.in_agent() => {
                 let messages = run.messages.iter().map(|(_, message)| message.clone()).collect();
-                vec![Event::AgentEnd { messages }, Event::AgentSettled]
+                vec![
+                    Event::AgentEnd { messages, will_retry: false },
+                    Event::AgentSettled { aborted: run.aborted },
+                ]
             }
             _ => Vec::new(),
         }

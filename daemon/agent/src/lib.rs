@@ -215,6 +215,11 @@ impl Agent {
         self.thinking
     }
 
+    /// Queued messages are kept in the queues for now.
+    pub fn is_paused(&self) -> bool {
+        self.queues.paused
+    }
+
     /// The active tools.
     pub fn tools(&self) -> &Arc<[ToolSpec]> {
         &self.tools

@@ -20,6 +20,8 @@ pub(crate) struct Queues {
     follow_up: VecDeque<Queued>,
     pub(crate) steering_mode: QueueMode,
     pub(crate) follow_up_mode: QueueMode,
+    /// Nothing is delivered for now.
+    pub(crate) paused: bool,
 }
 
 impl Queues {
@@ -37,12 +39,12 @@ impl Queues {
 
     /// What the steering mode delivers now.
     pub(crate) fn take_steering(&mut self) -> Vec<Queued> {
-        take(&mut self.steering, self.steering_mode)
+        if self.paused { Vec::new() } else { take(&mut self.steering, self.steering_mode) }
     }
 
     /// What the follow-up mode delivers now.
     pub(crate) fn take_follow_up(&mut self) -> Vec<Queued> {
-        take(&mut self.follow_up, self.follow_up_mode)
+        if self.paused { Vec::new() } else { take(&mut self.follow_up, self.follow_up_mode) }
     }
 
     /// Empties both queues and gives their texts, steering first.
@@ -57,8 +59,9 @@ impl Queues {
         self.steering.len() + self.follow_up.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Something waits that may be delivered.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.paused && self.len() > 0
     }
 
     pub(crate) fn update(&self) -> Event {

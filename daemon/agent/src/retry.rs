@@ -118,6 +118,14 @@ impl RetryPolicy {
 }
 
 impl Agent {
+    /// The run failed in a way that passes, and will be tried again.
+    pub(crate) fn will_retry(&mut self) -> bool {
+        let (retries, policy) = (self.retries, self.retry);
+        let run = self.active();
+        let failure = run.failure.as_ref().filter(|_| !run.aborted);
+        failure.is_some_and(|failure| policy.delay(retries + 1, failure).is_some())
+    }
+
     /// After `agent_end`: waits for another try if the run failed in a way that passes.
     pub(crate) fn retry_failure(&mut self) -> bool {
         let run = self.active();

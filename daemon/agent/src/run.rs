@@ -86,7 +86,9 @@ pub(crate) enum Then {
     WriteAnswer(Box<AssistantMessage>, Raw),
     /// Call the model.
     Call,
-    /// Say that the run is over.
+    /// Say that the run is over, and whether it is tried again.
+    EndRun(Vec<Raw>),
+    /// Say that nothing more follows.
     Settle,
 }
 
@@ -167,8 +169,7 @@ impl Agent {
             Step::AgentEnd => {
                 let messages: Vec<Raw> =
                     self.active().messages.iter().map(|(_, message)| message.clone()).collect();
-                let event = Event::AgentEnd { messages: messages.clone() };
-                self.ask_then(Hook::AgentEnd { messages }, Then::Emit(event));
+                self.ask_then(Hook::AgentEnd { messages: messages.clone() }, Then::EndRun(messages));
             }
             Step::AfterRun => self.after_run(),
             Step::Settle => self.ask_then(Hook::AgentSettled, Then::Settle),
@@ -226,9 +227,14 @@ impl Agent {
                 };
                 self.call_model(messages);
             }
+            Then::EndRun(messages) => {
+                let will_retry = self.will_retry();
+                self.emit(Event::AgentEnd { messages, will_retry });
+            }
             Then::Settle => {
                 self.flush_bash();
-                self.emit(Event::AgentSettled);
+                let aborted = self.active().aborted;
+                self.emit(Event::AgentSettled { aborted });
                 self.run = None;
                 self.answer_aborts();
             }
@@ -381,7 +387,7 @@ impl Agent {
         }
         let run = self.active();
         let failed = run.failure.is_some() && !run.aborted;
-        if self.queues.is_empty() || failed {
+        if !self.queues.has_due() || failed {
             self.active().steps.push_back(Step::Settle);
             return;
         }

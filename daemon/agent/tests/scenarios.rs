@@ -35,7 +35,7 @@ fn a_plain_answer() {
     );
     world.check_order();
     assert!(world.agent.is_idle());
-    let Some(Event::AgentEnd { messages }) = world.events.iter().rev().nth(1) else { panic!("agent_end") };
+    let Some(Event::AgentEnd { messages, .. }) = world.events.iter().rev().nth(1) else { panic!("agent_end") };
     assert_eq!(messages.len(), 2);
 }
 
@@ -293,7 +293,7 @@ fn an_abort_leaves_the_queue_to_a_run_of_its_own() {
     world.answer(text("x"));
     world.check_order();
     assert_eq!(world.delivered, ["hi", "next"]);
-    let settled = world.events.iter().filter(|event| matches!(event, Event::AgentSettled)).count();
+    let settled = world.events.iter().filter(|event| matches!(event, Event::AgentSettled { .. })).count();
     assert_eq!(settled, 1);
 }
 

@@ -275,7 +275,7 @@ impl World {
                     assert_eq!(*attempt, retrying);
                     retrying = 0;
                 }
-                Event::AgentSettled => {
+                Event::AgentSettled { .. } => {
                     assert_eq!(retrying, 0, "retries end before the run settles");
                     assert!(!agent, "settled in a run");
                     settled = true;
