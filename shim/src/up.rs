@@ -4,7 +4,6 @@
 //! is none, or it is lost in between, the line is part of what whoever makes the next connection sends first. So each
 //! line is sent once on each connection, in order, whichever thread is quicker.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockResult};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use atomic_protocol::link::FromShim;
 
 use crate::filter::LineGuard;
 use crate::pending::Pending;
-use crate::stdio;
 
 /// Bytes read from stdin at once: commands are short, and each touched page counts in every shim.
 const FROM_STDIN_BYTES: usize = 16 * 1024;
@@ -54,15 +52,15 @@ impl Up {
         self.lines.try_lock()
     }
 
-    /// Takes stdin to its end.
-    pub(crate) fn copy(&self, stdin: &File) {
+    /// Takes the caller's lines to their end. `read` gives the next bytes; none is the end.
+    pub(crate) fn copy(&self, read_some: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) {
         let mut buffer = vec![0; FROM_STDIN_BYTES];
         let mut bytes = Vec::new();
         let mut guard = LineGuard::default();
         let mut offline = 0;
         loop {
             // A stdin that cannot be read has ended.
-            let read = stdio::read(stdin, &mut buffer).unwrap_or(0);
+            let read = read_some(&mut buffer).unwrap_or(0);
             bytes.clear();
             if read > 0 {
                 guard.pass(&buffer[..read], &mut bytes);
@@ -90,6 +88,11 @@ impl Up {
                 return;
             }
         }
+    }
+
+    /// Nobody expects answers to the lines.
+    pub(crate) fn expect_no_answers(&self) {
+        self.lines().pending.unanswered = true;
     }
 
     /// Sends from now on over `stream`, first what no daemon has admitted. That is done by the next who sends; true when

@@ -397,7 +397,7 @@ impl Work {
             children: daemon.children.clone(),
         };
         let name = options.name.clone().filter(|_| !reattached);
-        let info = SessionInfo { id, file, cwd, opening };
+        let info = SessionInfo { id, file, cwd, header: store.header().clone(), opening };
         let record = (record_model, record_thinking);
         let prepared = Prepared { daemon, info, agent, store, registry, settings, environment, record, name };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
