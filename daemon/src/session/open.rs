@@ -60,6 +60,8 @@ enum Choice {
     Fresh { dir: Option<PathBuf>, id: Option<String> },
     /// The one in this file, which need not exist.
     File(PathBuf),
+    /// A fresh one that begins with what this file holds.
+    Fork { source: PathBuf, dir: PathBuf, id: Option<String> },
 }
 
 /// Opens the session that `hello` and `options` ask for.
@@ -76,7 +78,15 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
     match choice {
         Choice::Fresh { dir, id } => {
             let work = Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false };
-            let (session, notices) = work.fresh(dir, id).await?;
+            let noted = id.as_deref().filter(|_| hello.session.is_none()).map(created);
+            let (session, mut notices) = work.fresh(dir, id).await?;
+            notices.extend(noted);
+            Ok(Opened { session, notices, joined: false })
+        }
+        Choice::Fork { source, dir, id } => {
+            let parent_session = Some(source.to_string_lossy().into_owned());
+            let work = Work { daemon: daemon.clone(), opening, parent_session, reattached: false };
+            let (session, notices) = work.forked(source, dir, id).await?;
             Ok(Opened { session, notices, joined: false })
         }
         Choice::File(path) => {
@@ -186,14 +196,19 @@ fn choose(agent_dir: &Path, opening: &Opening, reattach: Option<&str>) -> Result
     let own = dir == store::default_session_dir(agent_dir, &cwd);
     let filter = (!own).then_some(&*cwd);
     if let Some(wish) = &options.session {
-        let text = wish.to_string_lossy();
-        if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
-            return canonical(&opening.cwd.join(expand_home(wish, &opening.env))).map(Choice::File);
+        return named(agent_dir, &dir, opening, wish).map(Choice::File);
+    }
+    if let Some(wish) = &options.fork {
+        let source = named(agent_dir, &dir, opening, wish)?;
+        if !source.exists() {
+            return Err(format!("No session found matching '{}'", wish.to_string_lossy()));
         }
-        return match find_session(agent_dir, &dir, &text)? {
-            Some(path) => canonical(&path).map(Choice::File),
-            None => Err(format!("No session found matching '{text}'")),
-        };
+        if let Some(id) = &options.session_id
+            && find_exactly(&dir, id)?.is_some()
+        {
+            return Err(format!("Session already exists with id '{id}'"));
+        }
+        return Ok(Choice::Fork { source, dir, id: options.session_id.clone() });
     }
     if options.continue_newest {
         let newest = store::newest(&dir, filter).map_err(|error| format!("Error: {error}"))?;
@@ -203,14 +218,36 @@ fn choose(agent_dir: &Path, opening: &Opening, reattach: Option<&str>) -> Result
         };
     }
     if let Some(id) = &options.session_id {
-        store::check_session_id(id).map_err(|error| format!("Error: {error}"))?;
-        let found = store::find_by_id(&dir, id).map_err(|error| format!("Error: {error}"))?;
-        return match found.filter(|found| found.header.header.id == *id) {
-            Some(found) => canonical(&found.path).map(Choice::File),
+        return match find_exactly(&dir, id)? {
+            Some(path) => canonical(&path).map(Choice::File),
             None => Ok(fresh(Some(id.clone()))),
         };
     }
     Ok(fresh(None))
+}
+
+/// What a caller is told whose `--session-id` was new.
+fn created(id: &str) -> String {
+    format!("Note: No session found with id '{id}'; it is created")
+}
+
+/// The file of a session that is named by its path, which need not exist, or by its id.
+fn named(agent_dir: &Path, dir: &Path, opening: &Opening, wish: &std::ffi::OsStr) -> Result<PathBuf, String> {
+    let text = wish.to_string_lossy();
+    if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
+        return canonical(&opening.cwd.join(expand_home(wish, &opening.env)));
+    }
+    match find_session(agent_dir, dir, &text)? {
+        Some(path) => canonical(&path),
+        None => Err(format!("No session found matching '{text}'")),
+    }
+}
+
+/// The session in `dir` with exactly this id, which is a well-formed one.
+fn find_exactly(dir: &Path, id: &str) -> Result<Option<PathBuf>, String> {
+    store::check_session_id(id).map_err(|error| format!("Error: {error}"))?;
+    let found = store::find_by_id(dir, id).map_err(|error| format!("Error: {error}"))?;
+    Ok(found.filter(|found| found.header.header.id == *id).map(|found| found.path))
 }
 
 /// A session by id or the beginning of one: first among those of this directory, then everywhere.
@@ -276,12 +313,7 @@ impl Work {
         id: Option<String>,
     ) -> Result<(SessionHandle, Vec<String>), String> {
         let daemon = self.daemon.clone();
-        let header = Header {
-            id: id.unwrap_or_else(store::new_session_id),
-            timestamp: clock::now(),
-            cwd: self.opening.cwd.to_string_lossy().into_owned(),
-            parent_session: self.parent_session.clone(),
-        };
+        let header = self.header(id);
         let (prepared, notices) = blocking(move || {
             let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
             self.prepare(store, true)
@@ -291,18 +323,42 @@ impl Work {
         Ok((session, notices))
     }
 
+    /// A fresh session that begins with all that `source` holds.
+    async fn forked(
+        self,
+        source: PathBuf,
+        dir: PathBuf,
+        id: Option<String>,
+    ) -> Result<(SessionHandle, Vec<String>), String> {
+        let daemon = self.daemon.clone();
+        let header = self.header(id);
+        let (prepared, notices) = blocking(move || {
+            let store =
+                store::fork_file(&source, header, Some(&dir)).map_err(|error| format!("Error: {error}"))?;
+            let is_new = store.entries().is_empty();
+            self.prepare(store, is_new)
+        })
+        .await??;
+        Ok((daemon.sessions.start_fresh(prepared), notices))
+    }
+
+    /// The header of a session that begins now.
+    fn header(&self, id: Option<String>) -> Header {
+        Header {
+            id: id.unwrap_or_else(store::new_session_id),
+            timestamp: clock::now(),
+            cwd: self.opening.cwd.to_string_lossy().into_owned(),
+            parent_session: self.parent_session.clone(),
+        }
+    }
+
     async fn stored(
         self,
         path: PathBuf,
         sessions: &Arc<crate::sessions::Sessions>,
         cell: &crate::sessions::Cell,
     ) -> Result<(SessionHandle, Vec<String>), String> {
-        let header = Header {
-            id: store::new_session_id(),
-            timestamp: clock::now(),
-            cwd: self.opening.cwd.to_string_lossy().into_owned(),
-            parent_session: None,
-        };
+        let header = self.header(None);
         let shown = path.clone();
         let (prepared, notices) = blocking(move || {
             let (store, problems) =

@@ -47,6 +47,7 @@ pub fn command() -> Command {
         .subcommand(verb(Command::new("completions"), help::COMPLETIONS_HELP).arg(shells))
         .subcommand(verb(Command::new("man"), help::MAN_HELP))
         .disable_help_subcommand(true)
+        .after_help(HELP.split_once("Examples\n").map_or("", |(_, examples)| examples))
 }
 
 /// Gives each flag its line of the help, its value's name, and what its value can be.
