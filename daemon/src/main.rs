@@ -112,7 +112,8 @@ fn answer(argv: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let cwd = std::env::current_dir()?;
     let home = atomic_link::place::home();
     let place = Place::find(|name| std::env::var_os(name), home.as_deref(), &cwd)?;
-    let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let agent_dir = place.agent_dir().to_owned();
     let said = atomic_daemon::answer::answer(&Caller { argv, env: env.collect(), cwd, agent_dir })?;
     for warning in said.warnings {

@@ -536,10 +536,7 @@ fn check_choice(flags: &Flags) -> Result<(), CliError> {
         together("--fork", &others)?;
     }
     if flags.session_id.is_some() {
-        together(
-            "--session-id",
-            &[("--session", session), ("--continue", newest), ("--resume", resume)],
-        )?;
+        together("--session-id", &[("--session", session), ("--continue", newest), ("--resume", resume)])?;
     }
     if resume {
         return Err(CliError::new(

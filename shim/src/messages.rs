@@ -143,9 +143,11 @@ mod tests {
     #[test]
     fn paths_become_absolute_and_plain() {
         let cwd = std::env::temp_dir();
-        for (given, want) in
-            [("a.txt", cwd.join("a.txt")), ("./b/../a.txt", cwd.join("a.txt")), ("x/y", cwd.join("x").join("y"))]
-        {
+        for (given, want) in [
+            ("a.txt", cwd.join("a.txt")),
+            ("./b/../a.txt", cwd.join("a.txt")),
+            ("x/y", cwd.join("x").join("y")),
+        ] {
             assert_eq!(resolve(OsStr::new(given), &cwd), want, "{given}");
         }
         let absolute = cwd.join("z");

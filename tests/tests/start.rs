@@ -172,7 +172,6 @@ fn help_names_nothing_that_does_not_exist_and_a_bad_flag_starts_nothing() {
     let sandbox = Sandbox::new();
     for (arguments, text) in [
         (&["--mode", "bogus"][..], "Invalid mode \"bogus\". Valid values: text, json, rpc"),
-        (&["--mode", "json"], "--mode json is not built in this version"),
         (&["--mode", "rpc", "-x"], "Error: Unknown option: -x"),
         (&["--mode", "rpc", "--modle", "x"], "Error: Unknown option: --modle"),
         (&["--mode", "rpc", "@file"], "@file arguments are not supported in RPC mode"),

@@ -62,8 +62,12 @@ fn described(command: Command, help: &'static str) -> Command {
         let arg = arg.value_name(value.trim_matches(['[', ']']));
         match long.as_str() {
             "mode" => arg.value_parser(PossibleValuesParser::new(["text", "json", "rpc"])),
-            "thinking" => arg.value_parser(PossibleValuesParser::new(ThinkingLevel::ALL.map(ThinkingLevel::as_str))),
-            "on-disconnect" => arg.value_parser(PossibleValuesParser::new(OnDisconnect::WORDS.map(|word| word.0))),
+            "thinking" => {
+                arg.value_parser(PossibleValuesParser::new(ThinkingLevel::ALL.map(ThinkingLevel::as_str)))
+            }
+            "on-disconnect" => {
+                arg.value_parser(PossibleValuesParser::new(OnDisconnect::WORDS.map(|word| word.0)))
+            }
             "rpc-compat" => arg.value_parser(PossibleValuesParser::new(Dialect::WORDS.map(|word| word.0))),
             "level" => arg.value_parser(PossibleValuesParser::new(LOG_LEVELS)),
             "session-dir" => arg.value_hint(ValueHint::DirPath),
@@ -79,7 +83,7 @@ fn describe(help: &'static str, long: &str) -> Option<(&'static str, String)> {
     while let Some(line) = lines.next() {
         let Some(flags) = line.strip_prefix("  ").filter(|flags| flags.starts_with('-')) else { continue };
         let (spelling, text) = flags.split_once("  ").unwrap_or((flags, ""));
-        let mut words = spelling.split([' ', ',']).filter(|word| !word.is_empty());
+        let mut words = spelling.split(' ').map(|word| word.trim_end_matches(','));
         if !words.any(|word| word.strip_prefix("--") == Some(long)) {
             continue;
         }
@@ -104,7 +108,8 @@ mod tests {
         let root = command();
         root.clone().debug_assert();
         for command in std::iter::once(&root).chain(root.get_subcommands()) {
-            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some_and(|long| long != "help")) {
+            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some_and(|long| long != "help"))
+            {
                 let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
                 assert!(!help.is_empty() && help != "Print help and exit", "{command} {arg}");
             }
@@ -113,10 +118,7 @@ mod tests {
 
     #[test]
     fn descriptions_come_from_the_help() {
-        assert_eq!(
-            describe(HELP, "provider"),
-            Some(("NAME", "Use this provider".to_owned()))
-        );
+        assert_eq!(describe(HELP, "provider"), Some(("NAME", "Use this provider".to_owned())));
         assert_eq!(describe(HELP, "exclude-tools").map(|(value, _)| value), Some("A,B"));
         let (_, text) = describe(HELP, "on-disconnect").expect("it is there");
         assert!(text.contains("or keep the session in memory"), "{text}");
