@@ -16,7 +16,7 @@ use atomic_protocol::link::{FromDaemon, Hello, Mode, Reply};
 
 use crate::filter::LinkFilter;
 use crate::session::Shared;
-use crate::up::Lines;
+use crate::up::{Lines, Source};
 use crate::{daemon, os, stdio};
 
 /// Bytes read from the daemon at once: below this a fast stream costs twice the time.
@@ -129,7 +129,7 @@ impl Down {
     fn read_input(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let input = self.input.take().unwrap_or(Input::Stdin);
-        let mut read: Box<dyn FnMut(&mut [u8]) -> io::Result<usize> + Send> = match input {
+        let source: Source = match input {
             Input::Stdin => {
                 let stdin = os::stdin()?;
                 Box::new(move |buffer| stdio::read(&stdin, buffer))
@@ -139,7 +139,7 @@ impl Down {
                 Box::new(move |buffer| lines.read(buffer))
             }
         };
-        std::thread::Builder::new().name("stdin".into()).spawn(move || shared.up.copy(&mut *read)).map(drop)
+        std::thread::Builder::new().name("stdin".into()).spawn(move || shared.up.copy(source)).map(drop)
     }
 
     /// Sends what waits, beside the copying: a daemon that answers much while it takes little must find a reader.

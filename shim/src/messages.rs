@@ -83,9 +83,9 @@ impl First {
             None => {
                 write!(self.text, "<file name=\"{name}\">\n{}\n</file>\n", String::from_utf8_lossy(&bytes))
             }
-            Some(_) if image::base64_length(bytes.len() as u64) > image::MAX_BASE64 => write!(
+            Some(_) if image::base64_length(bytes.len() as u64) > image::MAX_BASE64 => writeln!(
                 self.text,
-                "<file name=\"{name}\">[Image omitted: it is larger than {} bytes.]</file>\n",
+                "<file name=\"{name}\">[Image omitted: it is larger than {} bytes.]</file>",
                 image::MAX_BASE64 / 4 * 3
             ),
             Some(mime_type) => {

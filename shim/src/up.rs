@@ -21,6 +21,9 @@ const FROM_STDIN_BYTES: usize = 16 * 1024;
 /// the caller's pipe.
 const OFFLINE_BYTES: usize = 1024 * 1024;
 
+/// Gives the next bytes of the caller's lines; none is the end.
+pub(crate) type Source = Box<dyn FnMut(&mut [u8]) -> io::Result<usize> + Send>;
+
 /// The caller's lines. Held when a connection begins or ends, never while something is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
@@ -52,15 +55,15 @@ impl Up {
         self.lines.try_lock()
     }
 
-    /// Takes the caller's lines to their end. `read` gives the next bytes; none is the end.
-    pub(crate) fn copy(&self, read_some: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>) {
+    /// Takes the caller's lines to their end.
+    pub(crate) fn copy(&self, mut source: Source) {
         let mut buffer = vec![0; FROM_STDIN_BYTES];
         let mut bytes = Vec::new();
         let mut guard = LineGuard::default();
         let mut offline = 0;
         loop {
             // A stdin that cannot be read has ended.
-            let read = read_some(&mut buffer).unwrap_or(0);
+            let read = source(&mut buffer).unwrap_or(0);
             bytes.clear();
             if read > 0 {
                 guard.pass(&buffer[..read], &mut bytes);
