@@ -149,7 +149,7 @@ fn help_and_version_need_no_daemon() {
     for arguments in [
         &["--help"][..],
         &["-h"],
-        &["--mode", "rpc", "--help"],
+        &["-p", "--help"],
         &["status", "--help"],
         &["stop", "--help"],
         &["logs", "--help"],

@@ -4,9 +4,9 @@
 //! never calls this, so none of it is in the shim.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, Command, CommandFactory as _, ValueHint};
+use clap::{Arg, ArgAction, Command, ValueHint};
 
-use super::flags::{Flags, LogsFlags, StatusFlags, StopFlags};
+use super::flags::{self, Flag, WORDS, grammar};
 use super::{Dialect, HELP, LOG_LEVELS, OnDisconnect, SHELLS, help};
 use crate::model::ThinkingLevel;
 
@@ -25,34 +25,35 @@ const FILES: [&str; 9] = [
 
 /// `atomic` with its verbs, each flag described.
 pub fn command() -> Command {
-    let verb = |command: Command, help: &'static str| {
+    let verb = |name: &'static str, flags: &'static [Flag], help: &'static str| {
         let about = help.lines().next().unwrap_or_default().trim_end_matches('.').to_owned();
-        described(command, help).about(about)
+        described(grammar(name, flags, false), help).about(about)
     };
     let file = |name: &'static str| Arg::new(name).value_hint(ValueHint::FilePath);
     let shells = Arg::new("SHELL").required(true).value_parser(PossibleValuesParser::new(SHELLS));
-    described(Flags::command(), HELP)
+    described(grammar("atomic", flags::ATOMIC, true), HELP)
         .about("Drive a coding agent from an editor or a script")
-        .mut_arg("messages", |arg| {
+        .mut_arg(WORDS, |arg| {
             arg.value_name("MESSAGE|@FILE")
                 .help("A message, or @ and the path of a text or image that goes before the first one")
                 .value_hint(ValueHint::AnyPath)
         })
-        .subcommand(verb(StatusFlags::command(), help::STATUS_HELP))
-        .subcommand(verb(StopFlags::command(), help::STOP_HELP))
-        .subcommand(verb(LogsFlags::command(), help::LOGS_HELP))
+        .subcommand(verb("status", flags::STATUS, help::STATUS_HELP))
+        .subcommand(verb("stop", flags::STOP, help::STOP_HELP))
+        .subcommand(verb("logs", flags::LOGS, help::LOGS_HELP))
         .subcommand(
-            verb(Command::new("export"), help::EXPORT_HELP).args([file("FILE").required(true), file("OUT")]),
+            verb("export", flags::ONLY_WORDS, help::EXPORT_HELP)
+                .args([file("FILE").required(true), file("OUT")]),
         )
-        .subcommand(verb(Command::new("completions"), help::COMPLETIONS_HELP).arg(shells))
-        .subcommand(verb(Command::new("man"), help::MAN_HELP))
+        .subcommand(verb("completions", flags::ONLY_WORDS, help::COMPLETIONS_HELP).arg(shells))
+        .subcommand(verb("man", flags::ONLY_WORDS, help::MAN_HELP))
         .disable_help_subcommand(true)
         .after_help(HELP.split_once("Examples\n").map_or("", |(_, examples)| examples))
 }
 
 /// Gives each flag its line of the help, its value's name, and what its value can be.
 fn described(command: Command, help: &'static str) -> Command {
-    command.disable_help_flag(true).mut_args(|arg| {
+    command.mut_args(|arg| {
         let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
         let Some((value, text)) = describe(help, &long) else { return arg.help("Print help and exit") };
         let arg = arg.help(text);

@@ -1,152 +1,181 @@
-//! The grammar of the command line, as the parser takes it. What a flag is for stands in [`super::help`].
+//! The grammar of the command line: tables, from which the parser is built. What a flag is for stands in [`super::help`].
+//!
+//! Tables and not derived structs: the code that clap's derive makes for this many flags was an eighth of the shim.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::DEFAULT_LOG_LINES;
+use super::CliError;
 
-#[derive(Parser)]
-#[command(name = "atomic", disable_help_flag = true, disable_version_flag = true, args_override_self = true)]
-pub(super) struct Flags {
-    #[arg(long)]
-    pub(super) mode: Option<String>,
-    #[arg(long, short = 'p')]
-    pub(super) print: bool,
-    #[arg(long)]
-    pub(super) provider: Option<String>,
-    #[arg(long)]
-    pub(super) model: Option<String>,
-    #[arg(long)]
-    pub(super) models: Option<String>,
-    #[arg(long, allow_hyphen_values = true)]
-    pub(super) thinking: Option<String>,
-    #[arg(long, allow_hyphen_values = true)]
-    pub(super) api_key: Option<String>,
-    #[arg(long, num_args = 0..=1, default_missing_value = "")]
-    pub(super) list_models: Option<String>,
-    #[arg(long = "continue", short = 'c')]
-    pub(super) continue_newest: bool,
-    #[arg(long, short = 'r')]
-    pub(super) resume: bool,
-    #[arg(long)]
-    pub(super) session: Option<OsString>,
-    #[arg(long)]
-    pub(super) session_id: Option<String>,
-    #[arg(long)]
-    pub(super) fork: Option<OsString>,
-    #[arg(long)]
-    pub(super) session_dir: Option<PathBuf>,
-    #[arg(long, short = 'n', allow_hyphen_values = true)]
-    pub(super) name: Option<String>,
-    #[arg(long)]
-    pub(super) no_session: bool,
-    #[arg(long, allow_hyphen_values = true)]
-    pub(super) on_disconnect: Option<String>,
-    #[arg(long)]
-    pub(super) drain: bool,
-    #[arg(long)]
-    pub(super) export: Option<PathBuf>,
-    #[arg(long, short = 't')]
-    pub(super) tools: Option<String>,
-    #[arg(long)]
-    pub(super) exclude_tools: Option<String>,
-    #[arg(long)]
-    pub(super) no_tools: bool,
-    #[arg(long)]
-    pub(super) no_builtin_tools: bool,
-    #[arg(long, allow_hyphen_values = true)]
-    pub(super) system_prompt: Option<String>,
-    #[arg(long, allow_hyphen_values = true, action = ArgAction::Append)]
-    pub(super) append_system_prompt: Vec<String>,
-    #[arg(long)]
-    pub(super) no_context_files: bool,
-    #[arg(long, action = ArgAction::Append)]
-    pub(super) prompt_template: Vec<PathBuf>,
-    #[arg(long)]
-    pub(super) no_prompt_templates: bool,
-    #[arg(long, action = ArgAction::Append)]
-    pub(super) skill: Vec<PathBuf>,
-    #[arg(long)]
-    pub(super) no_skills: bool,
-    #[arg(long, short = 'a', overrides_with = "no_approve")]
-    pub(super) approve: bool,
-    #[arg(long, overrides_with = "approve")]
-    pub(super) no_approve: bool,
-    #[arg(long)]
-    pub(super) rpc_compat: Option<String>,
-    #[arg(long)]
-    pub(super) ascii_separators: bool,
-    #[command(flatten)]
-    pub(super) inert: Inert,
-    #[arg(long, short = 'h')]
-    pub(super) help: bool,
-    #[arg(long, short = 'v')]
-    pub(super) version: bool,
-    pub(super) messages: Vec<OsString>,
+/// What follows a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// Nothing.
+    Nothing,
+    /// A value.
+    Value,
+    /// A value that may begin with a dash.
+    AnyValue,
+    /// A value; the flag may be repeated.
+    Values,
+    /// The same, and each may begin with a dash.
+    AnyValues,
+    /// Perhaps a value.
+    Optional,
 }
 
-/// Flags that are taken because real clients pass them, and change nothing in this version.
-#[derive(Args)]
-pub(super) struct Inert {
-    #[arg(long, short = 'e', action = ArgAction::Append)]
-    pub(super) extension: Vec<PathBuf>,
-    #[arg(long)]
-    no_extensions: bool,
-    #[arg(long, action = ArgAction::Append)]
-    theme: Vec<PathBuf>,
-    #[arg(long)]
-    no_themes: bool,
-    #[arg(long)]
-    use_theme: Option<String>,
-    #[arg(long)]
-    offline: bool,
-    #[arg(long)]
-    verbose: bool,
+/// One flag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag {
+    pub(super) long: &'static str,
+    /// Without its dash; of more than one letter it is spelled out before the parser sees it; empty: there is none.
+    pub(super) short: &'static str,
+    pub(super) takes: Takes,
 }
 
-#[derive(Parser)]
-#[command(name = "status", disable_help_flag = true, args_override_self = true)]
-pub(super) struct StatusFlags {
-    #[arg(long)]
-    pub(super) json: bool,
-    #[arg(long, short = 'h')]
-    pub(super) help: bool,
+const fn flag(long: &'static str, short: &'static str, takes: Takes) -> Flag {
+    Flag { long, short, takes }
 }
 
-#[derive(Parser)]
-#[command(name = "stop", disable_help_flag = true, args_override_self = true)]
-pub(super) struct StopFlags {
-    #[arg(long)]
-    pub(super) force: bool,
-    #[arg(long)]
-    pub(super) wait: bool,
-    #[arg(long, short = 'h')]
-    pub(super) help: bool,
+const HELP: Flag = flag("help", "h", Takes::Nothing);
+
+/// Those of `atomic` itself. Names and short forms are the reference implementation's (reference 3.1).
+pub(super) const ATOMIC: &[Flag] = &[
+    flag("mode", "", Takes::Value),
+    flag("print", "p", Takes::Nothing),
+    flag("provider", "", Takes::Value),
+    flag("model", "", Takes::Value),
+    flag("models", "", Takes::Value),
+    flag("thinking", "", Takes::AnyValue),
+    flag("api-key", "", Takes::AnyValue),
+    flag("list-models", "", Takes::Optional),
+    flag("continue", "c", Takes::Nothing),
+    flag("resume", "r", Takes::Nothing),
+    flag("session", "", Takes::Value),
+    flag("session-id", "", Takes::Value),
+    flag("fork", "", Takes::Value),
+    flag("session-dir", "", Takes::Value),
+    flag("name", "n", Takes::AnyValue),
+    flag("no-session", "", Takes::Nothing),
+    flag("on-disconnect", "", Takes::AnyValue),
+    flag("drain", "", Takes::Nothing),
+    flag("export", "", Takes::Value),
+    flag("tools", "t", Takes::Value),
+    flag("exclude-tools", "xt", Takes::Value),
+    flag("no-tools", "nt", Takes::Nothing),
+    flag("no-builtin-tools", "nbt", Takes::Nothing),
+    flag("system-prompt", "", Takes::AnyValue),
+    flag("append-system-prompt", "", Takes::AnyValues),
+    flag("no-context-files", "nc", Takes::Nothing),
+    flag("prompt-template", "", Takes::Values),
+    flag("no-prompt-templates", "np", Takes::Nothing),
+    flag("skill", "", Takes::Values),
+    flag("no-skills", "ns", Takes::Nothing),
+    flag("approve", "a", Takes::Nothing),
+    flag("no-approve", "na", Takes::Nothing),
+    flag("rpc-compat", "", Takes::Value),
+    flag("ascii-separators", "", Takes::Nothing),
+    // Real clients pass these; they change nothing in this version.
+    flag("extension", "e", Takes::Values),
+    flag("no-extensions", "ne", Takes::Nothing),
+    flag("theme", "", Takes::Values),
+    flag("no-themes", "", Takes::Nothing),
+    flag("use-theme", "", Takes::Value),
+    flag("offline", "", Takes::Nothing),
+    flag("verbose", "", Takes::Nothing),
+    HELP,
+    flag("version", "v", Takes::Nothing),
+];
+
+/// Those of `atomic status`.
+pub(super) const STATUS: &[Flag] = &[flag("json", "", Takes::Nothing), HELP];
+
+/// Those of `atomic stop`.
+pub(super) const STOP: &[Flag] = &[flag("force", "", Takes::Nothing), flag("wait", "", Takes::Nothing), HELP];
+
+/// Those of `atomic logs`.
+pub(super) const LOGS: &[Flag] = &[
+    flag("lines", "n", Takes::Value),
+    flag("follow", "f", Takes::Nothing),
+    flag("level", "", Takes::Value),
+    flag("path", "", Takes::Nothing),
+    HELP,
+];
+
+/// Those of verbs that take words only.
+pub(super) const ONLY_WORDS: &[Flag] = &[HELP];
+
+/// The arguments that are no flags.
+pub(super) const WORDS: &str = "words";
+
+/// The parser of a table.
+pub(super) fn grammar(name: &'static str, flags: &'static [Flag], words: bool) -> Command {
+    let mut command = Command::new(name)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        // The last one counts.
+        .args_override_self(true);
+    for flag in flags {
+        let mut arg = Arg::new(flag.long).long(flag.long);
+        if let [short] = flag.short.as_bytes() {
+            arg = arg.short(char::from(*short));
+        }
+        let (action, dashes) = match flag.takes {
+            Takes::Nothing => (ArgAction::SetTrue, false),
+            Takes::Value | Takes::Optional => (ArgAction::Set, false),
+            Takes::AnyValue => (ArgAction::Set, true),
+            Takes::Values => (ArgAction::Append, false),
+            Takes::AnyValues => (ArgAction::Append, true),
+        };
+        arg = arg.action(action).allow_hyphen_values(dashes);
+        if flag.takes != Takes::Nothing {
+            arg = arg.value_parser(value_parser!(OsString));
+        }
+        if flag.takes == Takes::Optional {
+            arg = arg.num_args(0..=1).default_missing_value("");
+        }
+        // Of the two the last one counts, too.
+        match flag.long {
+            "approve" => arg = arg.overrides_with("no-approve"),
+            "no-approve" => arg = arg.overrides_with("approve"),
+            _ => {}
+        }
+        command = command.arg(arg);
+    }
+    if words {
+        let words = Arg::new(WORDS).num_args(1..).action(ArgAction::Append);
+        command = command.arg(words.value_parser(value_parser!(OsString)));
+    }
+    command
 }
 
-#[derive(Parser)]
-#[command(name = "logs", disable_help_flag = true, args_override_self = true)]
-pub(super) struct LogsFlags {
-    #[arg(long, short = 'n', default_value_t = DEFAULT_LOG_LINES)]
-    pub(super) lines: usize,
-    #[arg(long, short = 'f')]
-    pub(super) follow: bool,
-    #[arg(long)]
-    pub(super) level: Option<String>,
-    #[arg(long)]
-    pub(super) path: bool,
-    #[arg(long, short = 'h')]
-    pub(super) help: bool,
+/// What was given. Asked for a flag that its table does not have, it panics: a test asks for all.
+pub(super) struct Given(pub(super) ArgMatches);
+
+impl Given {
+    /// The flag is given.
+    pub(super) fn has(&self, long: &str) -> bool {
+        self.0.get_flag(long)
+    }
+
+    /// The flag's value.
+    pub(super) fn value(&mut self, long: &str) -> Option<OsString> {
+        self.0.remove_one(long)
+    }
+
+    /// The flag's value, which must be UTF-8.
+    pub(super) fn text(&mut self, long: &str) -> Result<Option<String>, CliError> {
+        self.value(long).map(text).transpose()
+    }
+
+    /// All values of a flag that may be repeated, or all words.
+    pub(super) fn values(&mut self, long: &str) -> Vec<OsString> {
+        self.0.remove_many(long).map(Iterator::collect).unwrap_or_default()
+    }
 }
 
-/// Verbs that take words only: `export FILE [OUT]`, `completions SHELL`, `man`. One grammar for the three keeps the
-/// parser small; how many words each wants is checked where they are read.
-#[derive(Parser)]
-#[command(name = "words", disable_help_flag = true, args_override_self = true)]
-pub(super) struct WordFlags {
-    #[arg(long, short = 'h')]
-    pub(super) help: bool,
-    pub(super) words: Vec<OsString>,
+/// A text of the command line.
+pub(super) fn text(value: OsString) -> Result<String, CliError> {
+    value.into_string().map_err(|_| CliError::new("An argument is not valid UTF-8"))
 }
