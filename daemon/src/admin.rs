@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 /// Serves one administrative connection.
 pub async fn serve(daemon: &Arc<Daemon>, client: &Client, mode: Mode, hello: &Hello) {
     let reply = match mode {
-        Mode::Rpc => unreachable!("served as a session"),
+        Mode::Rpc | Mode::Json | Mode::Print => unreachable!("served as a session"),
         Mode::Status => Ok(()),
         Mode::LogLevel => set_level(daemon, hello),
         Mode::Stop => stop(daemon, hello).await,

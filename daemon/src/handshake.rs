@@ -9,6 +9,7 @@ use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSI
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::connection::messages::Messages;
 use crate::connection::{Client, Connection, LeavingOptions};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
@@ -57,7 +58,7 @@ pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
     let writer = client.clone();
     let writing = tokio::spawn(async move { writer.outbox.write().await });
     match hello.mode {
-        Mode::Rpc => rpc(&daemon, &client, read, lines, hello).await,
+        Mode::Rpc | Mode::Json | Mode::Print => attach(&daemon, &client, read, lines, hello).await,
         mode => admin::serve(&daemon, &client, mode, &hello).await,
     }
     client.outbox.close();
@@ -76,7 +77,13 @@ async fn first_line(read: &mut ReadHalf, lines: &mut LineSplitter) -> Option<Byt
     }
 }
 
-async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: LineSplitter, hello: Hello) {
+async fn attach(
+    daemon: &Arc<Daemon>,
+    client: &Arc<Client>,
+    read: ReadHalf,
+    lines: LineSplitter,
+    hello: Hello,
+) {
     let argv: Vec<_> = hello.argv.iter().map(|argument| argument.to_os()).collect();
     let options = match cli::parse(&argv) {
         Ok(Invocation::Session(options)) => *options,
@@ -99,10 +106,24 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
             session_id: info.id.clone(),
             session_file: info.file.as_ref().map(|path| path.to_string_lossy().into_owned()),
         };
+        let mut greeting = greeting(&welcome, &notices, hello.records);
+        let mut first = Bytes::new();
+        match hello.mode {
+            Mode::Json => {
+                greeting.extend(info.header.to_line());
+                greeting.push(b'\n');
+            }
+            // The greeting is all that it hears of its beginning.
+            Mode::Print => {
+                client.outbox.mute();
+                first = std::mem::take(&mut greeting).into();
+            }
+            _ => {}
+        }
         // The session sends the greeting itself, just before what a joiner has to know.
-        let greeting = greeting(&welcome, &notices, hello.records);
         let (attached, is_attached) = oneshot::channel();
         let environment = if joined { open::joiner_environment(&hello) } else { Vec::new() };
+        let greeting = greeting.into();
         let attachment = Attachment { client: client.clone(), greeting, environment, attached };
         session.send(SessionMessage::Attach(attachment)).await;
         if is_attached.await.is_err() {
@@ -110,6 +131,13 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
             continue;
         }
         tracing::info!(session = info.id, client = client.id, "attached");
+        client.outbox.say(first);
+        if hello.mode != Mode::Rpc {
+            let (daemon, client) = (daemon.clone(), client.clone());
+            let (mode, on_disconnect) = (hello.mode, options.on_disconnect);
+            Messages { daemon, client, read, lines, session, mode, on_disconnect }.run().await;
+            return drop(presence);
+        }
         let leaving = LeavingOptions { on_disconnect: options.on_disconnect, drain: options.drain };
         Connection::new(daemon.clone(), client.clone(), read, lines, session, leaving).run().await;
         tracing::info!(client = client.id, "left");
@@ -119,7 +147,7 @@ async fn rpc(daemon: &Arc<Daemon>, client: &Arc<Client>, read: ReadHalf, lines: 
 }
 
 /// The daemon's first lines: the welcome, and notices for stderr.
-fn greeting(welcome: &Reply, notices: &[String], records: bool) -> Bytes {
+fn greeting(welcome: &Reply, notices: &[String], records: bool) -> Vec<u8> {
     let mut lines = serde_json::to_vec(welcome).expect("a welcome serialises");
     lines.push(b'\n');
     if records {
@@ -127,7 +155,7 @@ fn greeting(welcome: &Reply, notices: &[String], records: bool) -> Bytes {
             FromDaemon::Notice(notice.clone()).write_line(&mut lines);
         }
     }
-    lines.into()
+    lines
 }
 
 async fn refuse_client(client: &Client, text: String, code: u8) {

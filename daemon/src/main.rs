@@ -1,9 +1,13 @@
 //! atomicd: parse, settle, serve.
 
+use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use atomic_daemon::answer::Caller;
 use atomic_link::LinkError;
+use atomic_link::place::Place;
 use clap::{Parser, Subcommand};
 
 // Written here and not by clap: built without its help the parser is half as large, and the shim carries it too.
@@ -11,6 +15,7 @@ const HELP: &str = "\
 Own all agent sessions of a user
 
 Usage: atomicd run --agent-dir DIR [--foreground] [--log-level LEVEL]
+       atomicd answer -- ARGUMENTS OF ATOMIC
 
 `atomic` starts this program when it is needed, and it leaves when it is not; there
 is seldom a reason to start it by hand. `atomic status`, `atomic stop` and `atomic
@@ -21,6 +26,8 @@ Options of run:
   --foreground        Stay in the caller's session and directory, for debugging
   --log-level LEVEL   error, warn, info, debug, trace, or a filter such as
                       \"info,atomic_agent=trace\" (also from ATOMIC_LOG)
+
+`answer` is how `atomic` has --list-models, export, completions and man done.
 
   -h, --help          Print this
   -v, --version       Print the version
@@ -50,6 +57,11 @@ enum Verb {
         #[arg(long)]
         log_level: Option<String>,
     },
+    /// Answers a command line of `atomic` that needs no running daemon.
+    Answer {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        argv: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -57,7 +69,7 @@ fn main() -> ExitCode {
     if arguments.help || arguments.version {
         let text =
             if arguments.help { HELP.to_owned() } else { format!("atomicd {}\n", atomic_daemon::build::ID) };
-        return match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
+        return match std::io::stdout().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         };
@@ -66,11 +78,20 @@ fn main() -> ExitCode {
         atomic_tools::guard_main(std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
-    let Some(Verb::Run { agent_dir, foreground, log_level }) = arguments.verb else {
-        eprintln!(
-            "Error: nothing to do.\nHint: `atomic --mode rpc` starts atomicd by itself; see `atomicd --help`."
-        );
-        return ExitCode::from(2);
+    let (agent_dir, foreground, log_level) = match arguments.verb {
+        Some(Verb::Run { agent_dir, foreground, log_level }) => (agent_dir, foreground, log_level),
+        Some(Verb::Answer { argv }) => {
+            return answer(argv).unwrap_or_else(|error| {
+                eprintln!("Error: {error:#}");
+                ExitCode::FAILURE
+            });
+        }
+        None => {
+            eprintln!(
+                "Error: nothing to do.\nHint: `atomic --mode rpc` starts atomicd by itself; see `atomicd --help`."
+            );
+            return ExitCode::from(2);
+        }
     };
     match serve(agent_dir, foreground, log_level.or_else(|| std::env::var("ATOMIC_LOG").ok())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,6 +104,26 @@ fn main() -> ExitCode {
             eprintln!("Error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The one place that reads this process's own environment and directory: they are the caller's.
+fn answer(argv: Vec<OsString>) -> anyhow::Result<ExitCode> {
+    let cwd = std::env::current_dir()?;
+    let home = atomic_link::place::home();
+    let place = Place::find(|name| std::env::var_os(name), home.as_deref(), &cwd)?;
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let agent_dir = place.agent_dir().to_owned();
+    let said = atomic_daemon::answer::answer(&Caller { argv, env: env.collect(), cwd, agent_dir })?;
+    for warning in said.warnings {
+        eprintln!("{warning}");
+    }
+    match std::io::stdout().write_all(&said.text) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::FAILURE),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -54,6 +54,8 @@ struct State {
     sent: usize,
     /// The writer task is waiting for the socket.
     waiting: bool,
+    /// The session's records are not for this client.
+    muted: bool,
     /// More is coming at once: nothing is sent before it is complete.
     held: bool,
     /// Nothing can be sent any more.
@@ -80,9 +82,25 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a record (complete lines).
+    /// What a session tells ([`Outbox::push`]) does not go to this client.
+    pub fn mute(&self) {
+        self.state().muted = true;
+    }
+
+    /// Sends a record (complete lines) of the session.
     pub fn push(&self, record: Bytes) {
-        let mut state = self.state();
+        let state = self.state();
+        if !state.muted {
+            self.enqueue(state, record);
+        }
+    }
+
+    /// Sends what the connection itself has to say (complete lines).
+    pub fn say(&self, lines: Bytes) {
+        self.enqueue(self.state(), lines);
+    }
+
+    fn enqueue(&self, mut state: MutexGuard<'_, State>, record: Bytes) {
         // An empty write would look like a closed socket.
         if !state.closed && !state.ending && !record.is_empty() {
             state.bytes += record.len();
@@ -145,7 +163,7 @@ impl Outbox {
         if self.records {
             let mut line = Vec::new();
             record.write_line(&mut line);
-            self.push(line.into());
+            self.say(line.into());
         }
     }
 
@@ -246,16 +264,18 @@ impl Outbox {
 
     /// Waits until nothing waits, at most [`DRAIN_DEADLINE`].
     pub async fn drained(&self) {
-        let drained = async {
-            loop {
-                let moved = self.moved.notified();
-                if self.state().bytes == 0 {
-                    return;
-                }
-                moved.await;
+        let _ = tokio::time::timeout(DRAIN_DEADLINE, self.emptied()).await;
+    }
+
+    /// Waits until nothing waits, however long the client takes.
+    pub async fn emptied(&self) {
+        loop {
+            let moved = self.moved.notified();
+            if self.state().bytes == 0 {
+                return;
             }
-        };
-        let _ = tokio::time::timeout(DRAIN_DEADLINE, drained).await;
+            moved.await;
+        }
     }
 
     /// Gives the socket what it takes now.

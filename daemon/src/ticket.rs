@@ -5,6 +5,7 @@ use std::sync::Arc;
 use atomic_protocol::json::Raw;
 use atomic_protocol::response;
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::connection::Client;
 
@@ -19,13 +20,25 @@ pub struct Ticket {
     /// It holds the connection's ordinary lane.
     lane: bool,
     answered: bool,
+    /// Where the answer goes when it is not for the client: a connection asks on its behalf.
+    reply: Option<oneshot::Sender<Reply>>,
 }
+
+/// An answer that does not go to the client: success, or what went wrong.
+pub type Reply = Result<(), String>;
 
 impl Ticket {
     /// A ticket for line `line` of `client`.
     pub fn new(client: Arc<Client>, line: u64, id: Option<Raw>, command: &'static str, lane: bool) -> Ticket {
         client.opened();
-        Ticket { client, line, id, command, lane, answered: false }
+        Ticket { client, line, id, command, lane, answered: false, reply: None }
+    }
+
+    /// A ticket for a command that a connection gives on behalf of `client`, and where the answer will be.
+    pub fn on_behalf(client: Arc<Client>, command: &'static str) -> (Ticket, oneshot::Receiver<Reply>) {
+        let (reply, answer) = oneshot::channel();
+        let reply = Some(reply);
+        (Ticket { client, line: 0, id: None, command, lane: false, answered: false, reply }, answer)
     }
 
     /// Who asked.
@@ -44,15 +57,13 @@ impl Ticket {
     }
 
     /// Answers with success and data.
-    pub fn succeed(self, data: Option<&[u8]>) {
-        let record = response::success(self.id.as_ref(), self.command, data);
-        self.finish(record);
+    pub fn succeed(mut self, data: Option<&[u8]>) {
+        self.finish(Ok(data));
     }
 
     /// Answers with an error.
-    pub fn fail(self, error: &str) {
-        let record = response::failure(self.id.as_ref(), self.command, error);
-        self.finish(record);
+    pub fn fail(mut self, error: &str) {
+        self.finish(Err(error));
     }
 
     /// Answers with what an agent said.
@@ -63,8 +74,17 @@ impl Ticket {
         }
     }
 
-    fn finish(mut self, record: Vec<u8>) {
+    fn finish(&mut self, result: Result<Option<&[u8]>, &str>) {
         self.answered = true;
+        if let Some(reply) = self.reply.take() {
+            // Who asked may not care any more.
+            let _ = reply.send(result.map(drop).map_err(str::to_owned));
+            return;
+        }
+        let record = match result {
+            Ok(data) => response::success(self.id.as_ref(), self.command, data),
+            Err(error) => response::failure(self.id.as_ref(), self.command, error),
+        };
         self.client.outbox.answer(self.line, Some(Bytes::from(record)));
         self.client.closed(self.lane);
     }
@@ -73,13 +93,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.answered {
-            let record = response::failure(
-                self.id.as_ref(),
-                self.command,
-                "The session ended before this command was answered",
-            );
-            self.client.outbox.answer(self.line, Some(Bytes::from(record)));
-            self.client.closed(self.lane);
+            self.finish(Err("The session ended before this command was answered"));
         }
     }
 }

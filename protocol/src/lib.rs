@@ -17,6 +17,7 @@ pub mod command;
 pub mod entry;
 pub mod event;
 pub mod frame;
+pub mod image;
 pub mod json;
 pub mod legacy;
 pub mod link;

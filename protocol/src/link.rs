@@ -93,6 +93,11 @@ pub enum Mode {
     /// Commands in, events out.
     #[default]
     Rpc,
+    /// `--mode json`: `prompt` lines up to the record [`FromShim::Eof`] are run one after the other. The session's header
+    /// and its events out, no answers; the record [`FromDaemon::Exit`] ends it.
+    Json,
+    /// `-p`: the same, but only the last answer's text out.
+    Print,
     /// Ask how the daemon is; answered by [`Reply::Report`].
     Status,
     /// Ask the daemon to leave (`argv`: `--force`, `--wait`); answered by a report when it has, or refused.

@@ -3,13 +3,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Command;
 
 use atomic_link::LinkError;
 use atomic_link::place::{self, Place};
 use atomic_link::start::daemon_program;
 use atomic_protocol::link::{Hello, Mode, OsText, PROGRAM_VERSION};
 
-use crate::os;
+use crate::{os, stdio};
 
 /// Identifies this build; set by the release build, else the version.
 const BUILD: &str = match option_env!("ATOMIC_BUILD") {
@@ -29,8 +30,22 @@ pub(crate) fn program() -> Result<PathBuf, LinkError> {
     daemon_program(&executable, std::env::var_os("ATOMIC_DAEMON").as_deref())
 }
 
+/// Has the daemon's program answer the command line itself, as a process that ends with its answer; gives the exit
+/// code. A running daemon is not asked: it knows nothing about this that the files do not say.
+pub(crate) fn answer_by_program(argv: &[OsString]) -> u8 {
+    let answered = program().map_err(|error| error.to_string()).and_then(|program| {
+        let mut command = Command::new(&program);
+        command.arg("answer").arg("--").args(argv);
+        os::run_in_place(&mut command).map_err(|error| format!("cannot run {}: {error}", program.display()))
+    });
+    answered.unwrap_or_else(|error| {
+        stdio::complain(&format!("Error: {error}"));
+        1
+    })
+}
+
 /// A hello of the caller for a session. To be called while the process has one thread.
-pub(crate) fn session_hello(argv: &[OsString]) -> std::io::Result<Hello> {
+pub(crate) fn session_hello(mode: Mode, argv: &[OsString]) -> std::io::Result<Hello> {
     let env = std::env::vars_os().map(|(name, value)| (OsText::from_os(&name), OsText::from_os(&value)));
     Ok(Hello {
         cwd: OsText::from_os(std::env::current_dir()?.as_os_str()),
@@ -38,7 +53,7 @@ pub(crate) fn session_hello(argv: &[OsString]) -> std::io::Result<Hello> {
         env: env.collect(),
         umask: os::umask(),
         records: true,
-        ..hello(Mode::Rpc)
+        ..hello(mode)
     })
 }
 

@@ -12,11 +12,11 @@ use atomic_link::Stream;
 use atomic_link::connect::{Attached, HELLO_DEADLINE};
 use atomic_link::place::Place;
 use atomic_link::start::{START_DEADLINE, connect_or_start_by};
-use atomic_protocol::link::{FromDaemon, Hello, Reply};
+use atomic_protocol::link::{FromDaemon, Hello, Mode, Reply};
 
 use crate::filter::LinkFilter;
 use crate::session::Shared;
-use crate::up::Lines;
+use crate::up::{Lines, Source};
 use crate::{daemon, os, stdio};
 
 /// Bytes read from the daemon at once: below this a fast stream costs twice the time.
@@ -59,11 +59,19 @@ struct Link {
     file: Option<String>,
 }
 
+/// Where the caller's lines come from.
+pub(crate) enum Input {
+    Stdin,
+    /// The whole of it.
+    Messages(Vec<u8>),
+}
+
 /// One thread's work: to attach, to copy, to attach again.
 pub(crate) struct Down {
     shared: Arc<Shared>,
     place: Place,
     hello: Hello,
+    input: Option<Input>,
     /// File of the session the client is in, while that is known.
     file: Option<String>,
     /// When daemons were lost, the newest last; no more than count.
@@ -72,21 +80,22 @@ pub(crate) struct Down {
 
 impl Down {
     /// Nothing is done yet.
-    pub(crate) fn new(shared: Arc<Shared>, place: Place, hello: Hello) -> Down {
-        Down { shared, place, hello, file: None, losses: Vec::new() }
+    pub(crate) fn new(shared: Arc<Shared>, place: Place, hello: Hello, input: Input) -> Down {
+        Down { shared, place, hello, input: Some(input), file: None, losses: Vec::new() }
     }
 
     /// Attaches and copies until there is an end, and ends the process.
     pub(crate) fn run(mut self) -> ! {
         // First, so that what the caller has written already leaves with the hello.
-        if let Err(error) = self.read_stdin() {
+        if let Err(error) = self.read_input() {
             self.fail(&format!("Error: cannot use stdin: {error}"), 1);
         }
         let mut link = match self.attach(Instant::now() + HELLO_DEADLINE + START_DEADLINE) {
             Ok(link) => link,
             Err((text, code)) => self.fail(&text, code),
         };
-        self.file = link.file.take();
+        // A client that only runs its messages is not attached again: which of them have had their effect is unknown.
+        self.file = link.file.take().filter(|_| self.hello.mode == Mode::Rpc);
         loop {
             let mut filter = LinkFilter::default();
             match self.copy(&link.stream, link.early, &mut filter) {
@@ -122,9 +131,20 @@ impl Down {
         self.shared.exit(code)
     }
 
-    fn read_stdin(&self) -> io::Result<()> {
-        let (shared, stdin) = (Arc::clone(&self.shared), os::stdin()?);
-        std::thread::Builder::new().name("stdin".into()).spawn(move || shared.up.copy(&stdin)).map(drop)
+    fn read_input(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let input = self.input.take().unwrap_or(Input::Stdin);
+        let source: Source = match input {
+            Input::Stdin => {
+                let stdin = os::stdin()?;
+                Box::new(move |buffer| stdio::read(&stdin, buffer))
+            }
+            Input::Messages(lines) => {
+                let mut lines = io::Cursor::new(lines);
+                Box::new(move |buffer| lines.read(buffer))
+            }
+        };
+        std::thread::Builder::new().name("stdin".into()).spawn(move || shared.up.copy(source)).map(drop)
     }
 
     /// Sends what waits, beside the copying: a daemon that answers much while it takes little must find a reader.

@@ -11,6 +11,7 @@ mod down;
 mod filter;
 mod logs;
 mod lost;
+mod messages;
 mod pending;
 mod run;
 mod session;
@@ -37,8 +38,19 @@ fn main() -> ExitCode {
             error.code
         }
         Ok(Invocation::Help(text)) => stdio::say(text),
+        Ok(Invocation::HelpAside(text)) => {
+            stdio::complain(text);
+            0
+        }
         Ok(Invocation::Version(text)) => stdio::say(&text),
         Ok(Invocation::Session(options)) => session::run(&argv, &options),
+        // Rare, large, and in need of what only the daemon's program has.
+        Ok(
+            Invocation::ListModels { .. }
+            | Invocation::Export { .. }
+            | Invocation::Completions(_)
+            | Invocation::Man,
+        ) => daemon::answer_by_program(&argv),
         Ok(Invocation::Status { json }) => admin::status(json),
         Ok(Invocation::Stop { force, wait }) => admin::stop(force, wait),
         Ok(Invocation::Logs(options)) => logs::run(&options),

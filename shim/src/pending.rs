@@ -27,6 +27,8 @@ pub(crate) enum Line {
 /// All lines without an answer, by their number on the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
+    /// Nobody expects answers: lines are not kept.
+    pub(crate) unanswered: bool,
     /// Number of the newest complete line; lines count from 1.
     last: u64,
     /// Lines up to this one are admitted.
@@ -39,6 +41,9 @@ pub(crate) struct Pending {
 impl Pending {
     /// Takes bytes that go to the daemon; call it before they do, or an answer may come for a line nobody knows.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
+        if self.unanswered {
+            return;
+        }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.open.extend_from_slice(&bytes[..end]);
             self.last += 1;

@@ -171,10 +171,10 @@ impl OpenRun {
         }
         if run.agent {
             let messages = if run.answering { [b"[", &message[..], b"]"].concat() } else { b"[]".to_vec() };
-            record(out, "agent_end", &[("messages", &messages)]);
+            record(out, "agent_end", &[("messages", &messages), ("willRetry", b"false")]);
         }
         if run.unsettled {
-            record(out, "agent_settled", &[]);
+            record(out, "agent_settled", &[("aborted", b"false")]);
         }
     }
 }
@@ -264,12 +264,12 @@ mod tests {
         let user =
             r#"{"type":"message_start","message":{"role":"user","content":"{\"type\":\"agent_settled\"}"}}"#;
         let turn_end = r#"{"type":"turn_end","message":{},"toolResults":[]}"#;
-        let settled = "{\"type\":\"agent_settled\"}\n";
-        let rest = format!("{{\"type\":\"agent_end\",\"messages\":[]}}\n{settled}");
+        let settled = "{\"type\":\"agent_settled\",\"aborted\":false}\n";
+        let rest = format!("{{\"type\":\"agent_end\",\"messages\":[],\"willRetry\":false}}\n{settled}");
         let cut = format!(
             "{{\"type\":\"message_end\",\"message\":{FAILED}}}\n\
              {{\"type\":\"turn_end\",\"message\":{FAILED},\"toolResults\":[]}}\n\
-             {{\"type\":\"agent_end\",\"messages\":[{FAILED}]}}\n{settled}"
+             {{\"type\":\"agent_end\",\"messages\":[{FAILED}],\"willRetry\":false}}\n{settled}"
         );
         let tools = format!(
             "{{\"type\":\"turn_end\",\"message\":{},\"toolResults\":[]}}\n{rest}",
@@ -289,7 +289,6 @@ mod tests {
                 &[agent, turn, START, END, r#"{"type":"message_start","message":{"role":"toolResult"}}"#],
                 &tools,
             ),
-            (&[agent, turn, START, END, turn_end, r#"{"type":"agent_end","messages":[{}]}"#], settled),
             (
                 &[
                     agent,
@@ -297,7 +296,18 @@ mod tests {
                     START,
                     END,
                     turn_end,
-                    r#"{"type":"agent_end","messages":[]}"#,
+                    r#"{"type":"agent_end","messages":[{}],"willRetry":false}"#,
+                ],
+                settled,
+            ),
+            (
+                &[
+                    agent,
+                    turn,
+                    START,
+                    END,
+                    turn_end,
+                    r#"{"type":"agent_end","messages":[],"willRetry":false}"#,
                     settled.trim_end(),
                 ],
                 "",
@@ -323,7 +333,7 @@ mod tests {
         );
         assert_eq!((read.stop_reason, read.error_message.as_deref()), (StopReason::Error, Some(DAEMON_LOST)));
         assert!(read.usage == Usage::default() && read.timestamp.0 > 0 && tool_results.is_empty());
-        assert_eq!(events.next(), Some(Event::AgentEnd { messages: Vec::new() }));
-        assert_eq!((events.next(), events.next()), (Some(Event::AgentSettled), None));
+        assert_eq!(events.next(), Some(Event::AgentEnd { messages: Vec::new(), will_retry: false }));
+        assert_eq!((events.next(), events.next()), (Some(Event::AgentSettled { aborted: false }), None));
     }
 }

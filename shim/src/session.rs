@@ -5,16 +5,18 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
-use atomic_protocol::cli::SessionOptions;
-use atomic_protocol::link::FromShim;
+use atomic_protocol::cli::{self, OutputMode, SessionOptions};
+use atomic_protocol::link::{FromShim, Mode};
 
-use crate::down::Down;
+use crate::down::{Down, Input};
 use crate::up::Up;
-use crate::{daemon, os, stdio};
+use crate::{daemon, messages, os, stdio};
 
 /// From a signal to the exit; the daemon may end it sooner. A little below the promised 200 ms.
 const SIGNAL_GRACE: Duration = Duration::from_millis(180);
@@ -25,10 +27,21 @@ const SIGNAL_SEND: Duration = Duration::from_millis(100);
 /// Pause between two tries to send the record about the signal.
 const SIGNAL_RETRY: Duration = Duration::from_millis(5);
 
+/// What a person gets who expects a chat.
+const NO_CHAT: &str = "\
+Error: this program has no chat of its own. Use -p for one answer, --mode json for the events of one, or start
+'atomic --mode rpc' from an editor.";
+
+/// What a `-p` gets that has nothing to say.
+const NO_MESSAGE: &str = "Error: -p needs a message: as an argument, as @FILE, or on stdin";
+
 /// What the threads share.
 pub(crate) struct Shared {
     pub(crate) up: Up,
     pub(crate) stdout: File,
+    /// Commands come on stdin: whoever owns it may want to say something about a Ctrl-C himself.
+    #[cfg_attr(windows, expect(dead_code, reason = "Windows has no signals"))]
+    pub(crate) obeys_stdin: bool,
     /// The signal that ends this process, or 0.
     signal: AtomicI32,
 }
@@ -42,17 +55,54 @@ pub(crate) fn run(argv: &[OsString], options: &SessionOptions) -> u8 {
         Ok(place) => place,
         Err(error) => return fail(&error),
     };
-    let hello = match daemon::session_hello(argv) {
+    let mode = match options.mode {
+        OutputMode::Rpc => Mode::Rpc,
+        OutputMode::Json => Mode::Json,
+        OutputMode::Print => Mode::Print,
+        OutputMode::Text if io::stdin().is_terminal() && io::stdout().is_terminal() => {
+            stdio::complain(NO_CHAT);
+            return 1;
+        }
+        OutputMode::Text => Mode::Print,
+    };
+    let hello = match daemon::session_hello(mode, argv) {
         Ok(hello) => hello,
         Err(error) => return fail(&format_args!("cannot tell the current directory: {error}")),
+    };
+    let input = match mode {
+        Mode::Rpc => Input::Stdin,
+        _ => match messages::lines(options, Path::new(&hello.cwd.to_os())) {
+            Ok(lines) if lines.is_empty() && mode == Mode::Print => {
+                stdio::complain(if options.mode == OutputMode::Text { cli::USAGE } else { NO_MESSAGE });
+                return 1;
+            }
+            Ok(lines) => Input::Messages(lines),
+            Err(text) => {
+                stdio::complain(&text);
+                return 1;
+            }
+        },
     };
     let stdout = match os::stdout() {
         Ok(stdout) => stdout,
         Err(error) => return fail(&format_args!("cannot use stdout: {error}")),
     };
-    let shared = Arc::new(Shared { up: Up::default(), stdout, signal: AtomicI32::new(0) });
+    let obeys_stdin = mode == Mode::Rpc;
+    let shared = Arc::new(Shared { up: Up::default(), stdout, obeys_stdin, signal: AtomicI32::new(0) });
     let caught = os::catch();
-    let down = Down::new(Arc::clone(&shared), place, hello);
+    if !obeys_stdin {
+        shared.up.expect_no_answers();
+        // The last answer may be long in coming: a reader that is gone is noticed before it.
+        let watching = Arc::clone(&shared);
+        let watch = move || {
+            os::wait_unread(&watching.stdout);
+            watching.exit(1)
+        };
+        if let Err(error) = std::thread::Builder::new().name("reader".into()).spawn(watch) {
+            return fail(&format_args!("cannot start a thread: {error}"));
+        }
+    }
+    let down = Down::new(Arc::clone(&shared), place, hello, input);
     let copying = match std::thread::Builder::new().name("stdout".into()).spawn(move || down.run()) {
         Ok(copying) => copying,
         Err(error) => return fail(&format_args!("cannot start a thread: {error}")),

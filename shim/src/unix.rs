@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -11,6 +13,27 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::session::Shared;
+
+/// Becomes `command`. Returns only when that fails.
+pub(crate) fn run_in_place(command: &mut Command) -> io::Result<u8> {
+    Err(command.exec())
+}
+
+/// Waits until nobody reads `file` any more. Of what is no pipe, socket or terminal that is never.
+pub(crate) fn wait_unread(file: &File) {
+    loop {
+        // Without wishes a poll tells of errors and hang-ups only.
+        let mut polled = [PollFd::new(file, PollFlags::empty())];
+        let result = poll(&mut polled, None);
+        if polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            return;
+        }
+        if result != Err(rustix::io::Errno::INTR) {
+            // This system cannot tell it of such a file; the next write does.
+            std::thread::park();
+        }
+    }
+}
 
 /// A second SIGINT within this time is meant.
 const SECOND_SIGINT: Duration = Duration::from_secs(2);
@@ -67,11 +90,11 @@ fn ignored() -> u64 {
 /// Waits for signals for the rest of the process's life.
 pub(crate) fn watch(caught: Caught, shared: &Shared) {
     let Caught(mut signals) = caught;
-    let piped = !io::stdin().is_terminal();
+    let patient = shared.obeys_stdin && !io::stdin().is_terminal();
     let mut interrupted: Option<Instant> = None;
     for signal in signals.forever() {
         // A Ctrl-C reaches the whole foreground group; a client that owns our stdin then sends `abort` itself.
-        if signal == SIGINT && piped && interrupted.is_none_or(|first| first.elapsed() > SECOND_SIGINT) {
+        if signal == SIGINT && patient && interrupted.is_none_or(|first| first.elapsed() > SECOND_SIGINT) {
             interrupted = Some(Instant::now());
             continue;
         }

@@ -4,7 +4,6 @@
 //! is none, or it is lost in between, the line is part of what whoever makes the next connection sends first. So each
 //! line is sent once on each connection, in order, whichever thread is quicker.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockResult};
 use std::time::Duration;
@@ -14,7 +13,6 @@ use atomic_protocol::link::FromShim;
 
 use crate::filter::LineGuard;
 use crate::pending::Pending;
-use crate::stdio;
 
 /// Bytes read from stdin at once: commands are short, and each touched page counts in every shim.
 const FROM_STDIN_BYTES: usize = 16 * 1024;
@@ -22,6 +20,9 @@ const FROM_STDIN_BYTES: usize = 16 * 1024;
 /// Bytes taken from stdin while no daemon is there to take them: they are answered should none come. The rest waits in
 /// the caller's pipe.
 const OFFLINE_BYTES: usize = 1024 * 1024;
+
+/// Gives the next bytes of the caller's lines; none is the end.
+pub(crate) type Source = Box<dyn FnMut(&mut [u8]) -> io::Result<usize> + Send>;
 
 /// The caller's lines. Held when a connection begins or ends, never while something is sent.
 #[derive(Debug, Default)]
@@ -54,15 +55,15 @@ impl Up {
         self.lines.try_lock()
     }
 
-    /// Takes stdin to its end.
-    pub(crate) fn copy(&self, stdin: &File) {
+    /// Takes the caller's lines to their end.
+    pub(crate) fn copy(&self, mut source: Source) {
         let mut buffer = vec![0; FROM_STDIN_BYTES];
         let mut bytes = Vec::new();
         let mut guard = LineGuard::default();
         let mut offline = 0;
         loop {
             // A stdin that cannot be read has ended.
-            let read = stdio::read(stdin, &mut buffer).unwrap_or(0);
+            let read = source(&mut buffer).unwrap_or(0);
             bytes.clear();
             if read > 0 {
                 guard.pass(&buffer[..read], &mut bytes);
@@ -90,6 +91,11 @@ impl Up {
                 return;
             }
         }
+    }
+
+    /// Nobody expects answers to the lines.
+    pub(crate) fn expect_no_answers(&self) {
+        self.lines().pending.unanswered = true;
     }
 
     /// Sends from now on over `stream`, first what no daemon has admitted. That is done by the next who sends; gives the

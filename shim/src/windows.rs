@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::windows::io::AsHandle as _;
+use std::process::Command;
 
 use crate::session::Shared;
 
@@ -22,6 +23,19 @@ pub(crate) fn wait_readable(_: &File) -> io::Result<()> {
 /// Standard handles always block.
 pub(crate) fn wait_writable(_: &File) -> io::Result<()> {
     Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run_in_place(command: &mut Command) -> io::Result<u8> {
+    let status = command.status()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Nothing tells it here: the next write does.
+pub(crate) fn wait_unread(_: &File) {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// There is no umask.

@@ -165,15 +165,32 @@ impl Sandbox {
         self.shim().start()
     }
 
+    /// `atomic` with these arguments and a stdin that has ended, from which what it says can be read as it comes.
+    pub fn client(&self, arguments: &[&str]) -> Shim {
+        let mut shim = Launch::bare(self).args(arguments).start();
+        shim.close_stdin();
+        shim
+    }
+
     /// `atomic` with these arguments and an empty stdin, to its end.
     ///
     /// # Panics
     /// When it does not end within the deadline.
     #[track_caller]
     pub fn atomic(&self, arguments: &[&str]) -> Finished {
+        self.atomic_fed(arguments, b"")
+    }
+
+    /// `atomic` with these arguments and this stdin, to its end.
+    ///
+    /// # Panics
+    /// When it does not end within the deadline.
+    #[track_caller]
+    pub fn atomic_fed(&self, arguments: &[&str], stdin: &[u8]) -> Finished {
         let mut command = self.command(&binaries().atomic);
         command.args(arguments);
         let mut running = Running::spawn(command);
+        running.write(stdin);
         running.close_stdin();
         running.wait().unwrap_or_else(|| panic!("atomic {arguments:?} does not end\n{}", self.daemon_log()))
     }

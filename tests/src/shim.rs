@@ -36,6 +36,11 @@ impl<'a> Launch<'a> {
         }
     }
 
+    /// The same without any argument.
+    pub(crate) fn bare(sandbox: &'a Sandbox) -> Launch<'a> {
+        Launch { arguments: Vec::new(), ..Launch::new(sandbox) }
+    }
+
     /// More arguments.
     pub fn args<T: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = T>) -> Launch<'a> {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));

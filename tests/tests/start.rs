@@ -149,7 +149,7 @@ fn help_and_version_need_no_daemon() {
     for arguments in [
         &["--help"][..],
         &["-h"],
-        &["--mode", "rpc", "--help"],
+        &["-p", "--help"],
         &["status", "--help"],
         &["stop", "--help"],
         &["logs", "--help"],
@@ -172,7 +172,6 @@ fn help_names_nothing_that_does_not_exist_and_a_bad_flag_starts_nothing() {
     let sandbox = Sandbox::new();
     for (arguments, text) in [
         (&["--mode", "bogus"][..], "Invalid mode \"bogus\". Valid values: text, json, rpc"),
-        (&["--mode", "json"], "--mode json is not built in this version"),
         (&["--mode", "rpc", "-x"], "Error: Unknown option: -x"),
         (&["--mode", "rpc", "--modle", "x"], "Error: Unknown option: --modle"),
         (&["--mode", "rpc", "@file"], "@file arguments are not supported in RPC mode"),

@@ -35,7 +35,9 @@ fn a_plain_answer() {
     );
     world.check_order();
     assert!(world.agent.is_idle());
-    let Some(Event::AgentEnd { messages, .. }) = world.events.iter().rev().nth(1) else { panic!("agent_end") };
+    let Some(Event::AgentEnd { messages, .. }) = world.events.iter().rev().nth(1) else {
+        panic!("agent_end")
+    };
     assert_eq!(messages.len(), 2);
 }
 

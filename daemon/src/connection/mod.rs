@@ -5,6 +5,7 @@
 //! while other lines go on.
 
 mod lanes;
+pub mod messages;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::work::{BashDone, ModelWork, ToolWork};
-use super::{Attachment, INBOX, Leaving, SessionHandle, SessionInfo, SessionMessage, Status};
+use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, SessionMessage, Status};
 use crate::clock;
 use crate::connection::Client;
 use crate::daemon::Daemon;
@@ -63,6 +63,8 @@ pub(super) struct Actor {
     pub(super) pending: Vec<u8>,
     /// Clients that wait for the run to settle before they leave.
     leaving: Vec<(u64, oneshot::Sender<()>)>,
+    /// Who wants to know how the run comes out.
+    waiting: Vec<oneshot::Sender<Outcome>>,
     ending: bool,
     attached_once: bool,
     /// The provider a key was found for; it is not looked for again before every prompt.
@@ -130,6 +132,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         bash: 0,
         pending: Vec::new(),
         leaving: Vec::new(),
+        waiting: Vec::new(),
         ending: false,
         attached_once: false,
         key_found_for: None,
@@ -263,6 +266,7 @@ impl Actor {
             SessionMessage::Leave { client, leaving, on_disconnect, left } => {
                 self.leave(client, leaving, on_disconnect, left);
             }
+            SessionMessage::Settled(reply) => self.waiting.push(reply),
             SessionMessage::Shutdown => {
                 self.ending = true;
                 self.abort();
@@ -492,6 +496,9 @@ impl Actor {
     /// After each thing that happened: tell watchers, let leavers go, think about unloading.
     fn after_each(&mut self) {
         if self.agent.is_idle() {
+            for reply in std::mem::take(&mut self.waiting) {
+                let _ = reply.send(self.outcome());
+            }
             for (client, left) in self.leaving.drain(..) {
                 self.clients.retain(|other| other.id != client);
                 let _ = left.send(());

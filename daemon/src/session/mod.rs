@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::command::Command;
+use atomic_protocol::entry::Header;
 use atomic_protocol::link::SessionReport;
 use atomic_tools::SessionEnv;
 use bytes::Bytes;
@@ -53,6 +54,8 @@ pub struct SessionInfo {
     pub file: Option<PathBuf>,
     /// Where it works.
     pub cwd: PathBuf,
+    /// The first line of its file.
+    pub header: Header,
     /// What a fresh session for its clients is made from.
     pub opening: Arc<Opening>,
 }
@@ -165,8 +168,19 @@ pub enum SessionMessage {
         /// Told when it has left.
         left: oneshot::Sender<()>,
     },
+    /// Somebody wants to know how it came out, once no run is active.
+    Settled(oneshot::Sender<Outcome>),
     /// The daemon leaves: abort, settle, end.
     Shutdown,
+}
+
+/// How the newest run came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The text blocks of the last answer.
+    pub texts: Vec<String>,
+    /// Why it is no answer: it failed or was aborted.
+    pub failure: Option<String>,
 }
 
 /// A client that joins.

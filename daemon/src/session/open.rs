@@ -60,6 +60,8 @@ enum Choice {
     Fresh { dir: Option<PathBuf>, id: Option<String> },
     /// The one in this file, which need not exist.
     File(PathBuf),
+    /// A fresh one that begins with what this file holds.
+    Fork { source: PathBuf, dir: PathBuf, id: Option<String> },
 }
 
 /// What the choice led to.
@@ -83,8 +85,17 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
     let (asked, reattach) = (work.clone(), hello.session.clone());
     // One hop to a thread that may block for the usual case: a hop costs as much as the rest of it.
     let found = blocking(move || match choose(&asked, reattach.as_deref())? {
-        Choice::Fresh { dir, id } => asked.fresh(dir, id).map(Found::Fresh),
-        Choice::File(path) => Ok(Found::File(path)),
+        Choice::Fresh { dir, id } => {
+            let noted = id.as_deref().filter(|_| !reattached).map(created);
+            let (prepared, mut notices) = asked.fresh(dir, id)?;
+            notices.extend(noted);
+            Ok(Found::Fresh((prepared, notices)))
+        }
+        Choice::Fork { source, dir, id } => {
+            let parent_session = Some(source.to_string_lossy().into_owned());
+            Work { parent_session, ..asked }.forked(&source, &dir, id).map(Found::Fresh)
+        }
+        Choice::File(path) => Ok::<_, String>(Found::File(path)),
     });
     match found.await?? {
         Found::Fresh((prepared, notices)) => {
@@ -200,14 +211,19 @@ fn choose(work: &Work, reattach: Option<&str>) -> Result<Choice, String> {
     let own = dir == store::default_session_dir(agent_dir, &cwd);
     let filter = (!own).then_some(&*cwd);
     if let Some(wish) = &options.session {
-        let text = wish.to_string_lossy();
-        if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
-            return canonical(&opening.cwd.join(expand_home(wish, &opening.env))).map(Choice::File);
+        return named(agent_dir, &dir, opening, wish).map(Choice::File);
+    }
+    if let Some(wish) = &options.fork {
+        let source = named(agent_dir, &dir, opening, wish)?;
+        if !source.exists() {
+            return Err(format!("No session found matching '{}'", wish.to_string_lossy()));
         }
-        return match find_session(agent_dir, &dir, &text)? {
-            Some(path) => canonical(&path).map(Choice::File),
-            None => Err(format!("No session found matching '{text}'")),
-        };
+        if let Some(id) = &options.session_id
+            && find_exactly(&dir, id)?.is_some()
+        {
+            return Err(format!("Session already exists with id '{id}'"));
+        }
+        return Ok(Choice::Fork { source, dir, id: options.session_id.clone() });
     }
     if options.continue_newest {
         let newest = store::newest(&dir, filter).map_err(|error| format!("Error: {error}"))?;
@@ -217,14 +233,36 @@ fn choose(work: &Work, reattach: Option<&str>) -> Result<Choice, String> {
         };
     }
     if let Some(id) = &options.session_id {
-        store::check_session_id(id).map_err(|error| format!("Error: {error}"))?;
-        let found = store::find_by_id(&dir, id).map_err(|error| format!("Error: {error}"))?;
-        return match found.filter(|found| found.header.header.id == *id) {
-            Some(found) => canonical(&found.path).map(Choice::File),
+        return match find_exactly(&dir, id)? {
+            Some(path) => canonical(&path).map(Choice::File),
             None => Ok(fresh(Some(id.clone()))),
         };
     }
     Ok(fresh(None))
+}
+
+/// What a caller is told whose `--session-id` was new.
+fn created(id: &str) -> String {
+    format!("Note: No session found with id '{id}'; it is created")
+}
+
+/// The file of a session that is named by its path, which need not exist, or by its id.
+fn named(agent_dir: &Path, dir: &Path, opening: &Opening, wish: &std::ffi::OsStr) -> Result<PathBuf, String> {
+    let text = wish.to_string_lossy();
+    if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
+        return canonical(&opening.cwd.join(expand_home(wish, &opening.env)));
+    }
+    match find_session(agent_dir, dir, &text)? {
+        Some(path) => canonical(&path),
+        None => Err(format!("No session found matching '{text}'")),
+    }
+}
+
+/// The session in `dir` with exactly this id, which is a well-formed one.
+fn find_exactly(dir: &Path, id: &str) -> Result<Option<PathBuf>, String> {
+    store::check_session_id(id).map_err(|error| format!("Error: {error}"))?;
+    let found = store::find_by_id(dir, id).map_err(|error| format!("Error: {error}"))?;
+    Ok(found.filter(|found| found.header.header.id == *id).map(|found| found.path))
 }
 
 /// A session by id or the beginning of one: first among those of this directory, then everywhere.
@@ -287,14 +325,32 @@ struct Work {
 impl Work {
     /// A session without a past. Blocking.
     fn fresh(self, dir: Option<PathBuf>, id: Option<String>) -> Result<(Prepared, Vec<String>), String> {
-        let header = Header {
+        let header = self.header(id);
+        let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
+        self.prepare(store, true)
+    }
+
+    /// A fresh session that begins with all that `source` holds. Blocking.
+    fn forked(
+        self,
+        source: &Path,
+        dir: &Path,
+        id: Option<String>,
+    ) -> Result<(Prepared, Vec<String>), String> {
+        let header = self.header(id);
+        let store = store::fork_file(source, header, Some(dir)).map_err(|error| format!("Error: {error}"))?;
+        let is_new = store.entries().is_empty();
+        self.prepare(store, is_new)
+    }
+
+    /// The header of a session that begins now.
+    fn header(&self, id: Option<String>) -> Header {
+        Header {
             id: id.unwrap_or_else(store::new_session_id),
             timestamp: clock::now(),
             cwd: self.opening.cwd.to_string_lossy().into_owned(),
             parent_session: self.parent_session.clone(),
-        };
-        let store = Store::create(header, dir.as_deref()).map_err(|error| format!("Error: {error}"))?;
-        self.prepare(store, true)
+        }
     }
 
     async fn stored(
@@ -303,12 +359,7 @@ impl Work {
         sessions: &Arc<crate::sessions::Sessions>,
         cell: &crate::sessions::Cell,
     ) -> Result<(SessionHandle, Vec<String>), String> {
-        let header = Header {
-            id: store::new_session_id(),
-            timestamp: clock::now(),
-            cwd: self.opening.cwd.to_string_lossy().into_owned(),
-            parent_session: None,
-        };
+        let header = self.header(None);
         let shown = path.clone();
         let (prepared, notices) = blocking(move || {
             let (store, problems) =
@@ -403,7 +454,7 @@ impl Work {
             children: daemon.children.clone(),
         };
         let name = options.name.clone().filter(|_| !reattached);
-        let info = SessionInfo { id, file, cwd, opening };
+        let info = SessionInfo { id, file, cwd, header: store.header().clone(), opening };
         let record = (record_model, record_thinking);
         let prepared = Prepared { daemon, info, agent, store, registry, settings, environment, record, name };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();

@@ -5,6 +5,7 @@ use atomic_protocol::command::Command;
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{AssistantMessage, Message, StopReason};
 
+use super::Outcome;
 use super::actor::Actor;
 use crate::ticket::Ticket;
 
@@ -67,6 +68,32 @@ impl Actor {
         let text: String = last.content.iter().filter_map(|block| block.as_text()).collect();
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// How the newest run came out: its last message of the model or of a tool says so.
+    pub(super) fn outcome(&self) -> Outcome {
+        let failed = |why: &str| Outcome { failure: Some(why.to_owned()), ..Outcome::default() };
+        let messages: Vec<&Raw> = self.agent.messages().collect();
+        for message in messages.into_iter().rev() {
+            match Message::parse(message) {
+                Ok(Message::Assistant(message)) => {
+                    let why = match message.stop_reason {
+                        StopReason::Error => "Request error",
+                        StopReason::Aborted => "Request aborted",
+                        _ => {
+                            let texts = message.content.iter().filter_map(|block| block.as_text());
+                            return Outcome { texts: texts.map(str::to_owned).collect(), failure: None };
+                        }
+                    };
+                    return failed(message.error_message.as_deref().unwrap_or(why));
+                }
+                // Nobody answered them.
+                Ok(Message::ToolResult(_)) => return failed("Request aborted"),
+                Ok(Message::User(_)) => return failed("The run ended without an answer"),
+                _ => {}
+            }
+        }
+        Outcome::default()
     }
 
     fn stats(&self) -> Vec<u8> {

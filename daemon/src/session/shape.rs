@@ -56,7 +56,8 @@ pub(super) fn choose_model(
     }
     if options.api_key.is_some() && !reattached {
         return Err(
-            "Error: --api-key requires a model to be specified via --model or --provider/--model".to_owned()
+            "Error: --api-key requires a model to be specified via --model, --provider/--model, or --models"
+                .to_owned(),
         );
     }
     if let Some((provider, id)) = saved {

@@ -24,7 +24,6 @@ mod error;
 mod find;
 mod grep;
 mod guard;
-mod image;
 mod ls;
 mod mutation;
 mod paths;

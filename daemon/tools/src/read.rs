@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::Path;
 
+use atomic_protocol::image;
 use base64::Engine as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use crate::environment::ToolEnvironment;
 use crate::error::ToolError;
 use crate::run::{count_argument, text_argument};
 use crate::truncate::{self, MAX_BYTES, MAX_LINES, Truncation};
-use crate::{Block, ToolOutput, image, paths, process};
+use crate::{Block, ToolOutput, paths, process};
 
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::link::PROGRAM_VERSION;
 
 fn parse_words(words: &[&str]) -> Result<Invocation, CliError> {
     let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
@@ -50,6 +51,21 @@ fn every_flag_reaches_its_field() {
         "--append-system-prompt",
         "b",
         "-nc",
+        "--models",
+        "a, b:high,",
+        "--prompt-template",
+        "t1",
+        "--prompt-template",
+        "t2",
+        "-np",
+        "--skill",
+        "s1",
+        "-ns",
+        "-na",
+        "-a",
+        "--rpc-compat",
+        "pi",
+        "--ascii-separators",
         "--on-disconnect",
         "abort",
         "--drain",
@@ -66,10 +82,17 @@ fn every_flag_reaches_its_field() {
     assert_eq!(options.exclude_tools, ["edit"]);
     assert_eq!(options.system_prompt.as_deref(), Some("-s"));
     assert_eq!(options.append_system_prompt, ["-nt", "b"], "a value is nobody's flag");
+    assert_eq!(options.models, ["a", "b:high"]);
+    assert_eq!(options.prompt_templates, [PathBuf::from("t1"), PathBuf::from("t2")]);
+    assert_eq!(options.skills, [PathBuf::from("s1")]);
+    assert!(options.no_prompt_templates && options.no_skills && options.ascii_separators);
+    assert_eq!((options.approve, options.rpc_compat), (Some(true), Some(Dialect::Pi)));
     assert_eq!((options.on_disconnect, options.drain), (Some(OnDisconnect::Abort), true));
     assert_eq!(options.messages, ["hello"]);
     assert!(!format!("{options:?}").contains("\"k\""), "the key is not shown");
     assert!(options_of(&["-c"]).continue_newest);
+    assert_eq!(options_of(&["-a", "-na"]).approve, Some(false), "the last one counts");
+    assert_eq!(options_of(&["--fork", "x", "--session-id", "i"]).fork, Some("x".into()));
     assert_eq!(options_of(&["--session", "x.jsonl"]).session, Some("x.jsonl".into()));
     assert_eq!(
         options_of(&["--model", "a", "--model", "b"]).model.as_deref(),
@@ -89,13 +112,20 @@ fn flags_of_real_clients_are_taken() {
         "-np",
         "--offline",
         "--verbose",
-        "--approve",
-        "-a",
-        "-na",
-        "--no-approve",
-        "--no-prompt-templates",
+        "--theme",
+        "dark.json",
+        "--use-theme",
+        "dark",
+        "-e",
+        "x.ts",
+        "--extension=y.ts",
+        "-p",
     ]);
-    assert_eq!(options, SessionOptions::default());
+    let warning = |name| format!("Warning: Extensions are not built in this version; {name} is not loaded");
+    assert_eq!(options.warnings, [warning("x.ts"), warning("y.ts")]);
+    let rest = SessionOptions { warnings: Vec::new(), ..options };
+    let only = SessionOptions { no_skills: true, no_prompt_templates: true, ..SessionOptions::default() };
+    assert_eq!(rest, only);
 }
 
 #[test]
@@ -114,16 +144,94 @@ fn an_unknown_thinking_level_is_a_warning() {
 fn two_dashes_end_the_options() {
     let options = options_of(&["--", "--model", "@file", "-nt"]);
     assert_eq!(options.messages, ["--model", "@file", "-nt"]);
-    assert_eq!(options.model, None);
+    assert_eq!((options.model, options.files), (None, Vec::new()));
+}
+
+#[test]
+fn the_mode_is_told_by_flags_and_left_open_without_one() {
+    for (words, want) in [
+        (&["--mode", "json", "hi"][..], OutputMode::Json),
+        (&["--mode", "rpc", "-p"], OutputMode::Rpc),
+        (&["-p", "hi"], OutputMode::Print),
+        (&["--mode", "text", "--print"], OutputMode::Print),
+        (&["--mode", "text", "hi"], OutputMode::Text),
+        (&["hi"], OutputMode::Text),
+        (&[], OutputMode::Text),
+    ] {
+        match parse_words(words) {
+            Ok(Invocation::Session(options)) => assert_eq!(options.mode, want, "{words:?}"),
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn files_stand_anywhere_among_messages_and_are_no_values() {
+    let words = ["-p", "one", "@a.txt", "--model", "@m", "@", "two", "@b c.png", "--", "@three"];
+    let Ok(Invocation::Session(options)) = parse_words(&words) else { panic!("no session") };
+    assert_eq!(options.files, ["a.txt", "b c.png"]);
+    assert_eq!(options.messages, ["one", "@", "two", "@three"]);
+    assert_eq!(options.model.as_deref(), Some("@m"));
+}
+
+#[test]
+fn what_the_daemons_program_answers() {
+    let search = |search: Option<&str>| Ok(Invocation::ListModels { search: search.map(str::to_owned) });
+    assert_eq!(parse_words(&["--list-models"]), search(None));
+    assert_eq!(parse_words(&["--list-models", "son"]), search(Some("son")));
+    assert_eq!(parse_words(&["--list-models", "--offline"]), search(None));
+    assert_eq!(parse_words(&["--list-models", "@x"]), search(None));
+    let export =
+        |output: Option<&str>| Ok(Invocation::Export { file: "f".into(), output: output.map(PathBuf::from) });
+    assert_eq!(parse_words(&["--export", "f"]), export(None));
+    assert_eq!(parse_words(&["--export", "f", "o"]), export(Some("o")));
+    assert_eq!(parse_words(&["export", "f"]), export(None));
+    assert_eq!(parse_words(&["export", "f", "o"]), export(Some("o")));
+    for shell in SHELLS {
+        assert_eq!(parse_words(&["completions", shell]), Ok(Invocation::Completions(shell.to_owned())));
+    }
+    assert_eq!(parse_words(&["man"]), Ok(Invocation::Man));
+}
+
+#[test]
+fn the_dialect_is_the_flags_else_the_variables() {
+    let (flag, none) = (options_of(&["--rpc-compat", "legacy"]), options_of(&[]));
+    assert_eq!(flag.dialect(Some("pi")), Ok(Dialect::Legacy));
+    assert_eq!(none.dialect(Some("pi")), Ok(Dialect::Pi));
+    assert_eq!(none.dialect(Some("")), Ok(Dialect::Atomic));
+    assert_eq!(
+        none.dialect(Some("x")).unwrap_err().text,
+        "Error: Invalid value \"x\" for ATOMIC_RPC_COMPAT. Valid values: atomic, pi, legacy\n"
+    );
 }
 
 #[test]
 fn refusals_have_the_reference_texts() {
     for (words, text) in [
         (&["--mode", "bogus"][..], "Invalid mode \"bogus\". Valid values: text, json, rpc\n"),
-        (&["--mode", "json", "hi"], "Error: --mode json is not built in this version; use --mode rpc\n"),
-        (&["--mode", "text"], "Error: --mode text is not built in this version; use --mode rpc\n"),
-        (&["-p", "hi"], "Error: --print is not built in this version; use --mode rpc\n"),
+        (
+            &["--rpc-compat", "zed"],
+            "Error: Invalid value \"zed\" for --rpc-compat. Valid values: atomic, pi, legacy\n",
+        ),
+        (
+            &["--fork", "f", "--session", "s", "-c", "-r", "--no-session"],
+            "Error: --fork cannot be combined with --session, --continue, --resume, --no-session\n",
+        ),
+        (
+            &["-r"],
+            "Error: --resume shows a list to choose from, which this program has not. Use --continue for the newest \
+             session of this directory, or --session PATH|ID.\n",
+        ),
+        (&["--model"], "Error: --model requires a value\n"),
+        (&["--fork"], "Error: --fork requires a value\n"),
+        (&["export"], "Error: Wrong number of arguments\nUsage: atomic export FILE [OUT]\n"),
+        (
+            &["completions", "tcsh"],
+            "Error: No completions for \"tcsh\". Valid values: bash, zsh, fish, powershell, elvish\n",
+        ),
+        (&["man", "x"], "Error: Wrong number of arguments\nUsage: atomic man\n"),
+        (&["-p", "--no-sesion"], "Error: Unknown option: --no-sesion\nDid you mean --no-session?\n"),
+        (&["--zzz=1"], "Error: Unknown option: --zzz\nTry 'atomic --help' for all options.\n"),
         (&["--mode", "rpc", "@a.txt"], "Error: @file arguments are not supported in RPC mode\n"),
         (&["--mode", "rpc", "--name", "  "], "Error: --name requires a non-empty value\n"),
         (&["--mode", "rpc", "--name"], "Error: --name requires a value\n"),
@@ -148,7 +256,6 @@ fn refusals_have_the_reference_texts() {
     ] {
         assert_eq!(error_of(words), text, "{words:?}");
     }
-    assert!(error_of(&[]).contains("--mode rpc") && error_of(&["hello"]).contains("--help"));
 }
 
 #[test]
@@ -164,36 +271,34 @@ fn verbs_are_read() {
         parse_words(&["logs", "--level", "debug"]),
         logs(DEFAULT_LOG_LINES, false, Some("debug"), false)
     );
-    for verb in ["status", "stop", "logs"] {
+    for verb in ["status", "stop", "logs", "export", "completions", "man"] {
         assert!(matches!(parse_words(&[verb, "--help"]), Ok(Invocation::Help(text)) if text.contains(verb)));
     }
 }
 
 #[test]
 fn help_and_version_need_no_mode() {
-    for words in [&["--help"][..], &["-h"], &["--mode", "json", "--help"], &["help"]] {
+    for words in [&["--help"][..], &["-h"], &["-p", "--help"], &["help"]] {
         assert_eq!(parse_words(words), Ok(Invocation::Help(HELP)), "{words:?}");
+    }
+    for mode in ["json", "rpc"] {
+        let aside = parse_words(&["--mode", mode, "--help"]);
+        assert_eq!(aside, Ok(Invocation::HelpAside(HELP)), "stdout carries records only");
     }
     assert_eq!(parse_words(&["-v"]), Ok(Invocation::Version(format!("atomic {PROGRAM_VERSION}\n"))));
 }
 
 #[test]
-fn the_help_is_one_screen_and_names_every_flag() {
-    assert!(HELP.lines().count() <= 56 && HELP.lines().all(|line| line.len() <= 110));
-    let command = <Flags as clap::CommandFactory>::command();
-    command.clone().debug_assert();
-    for argument in command.get_arguments() {
-        let Some(long) = argument.get_long().filter(|long| *long != "print") else { continue };
-        assert!(HELP.contains(&format!("--{long}")), "--{long}");
+fn the_help_is_short_and_names_every_flag() {
+    assert!(HELP.lines().count() <= 82, "{}", HELP.lines().count());
+    assert!(HELP.lines().all(|line| line.len() <= 118));
+    for flag in flags::ATOMIC {
+        assert!(HELP.contains(&format!("--{}", flag.long)), "--{}", flag.long);
+        assert!(flag.short.is_empty() || HELP.contains(&format!("-{},", flag.short)), "-{}", flag.short);
     }
-    for (short, _) in SHORTS {
-        assert!(HELP.contains(short), "{short}");
-    }
-    // A flag that takes a value must be known to the normaliser, or its value could be read as a flag.
-    for argument in command.get_arguments().filter(|argument| argument.get_action().takes_values()) {
-        if let Some(long) = argument.get_long() {
-            assert!(WITH_VALUE.contains(&format!("--{long}").as_str()), "--{long}");
-        }
+    // Reading asks each table for flags that it has: it panics otherwise.
+    for table in [flags::ATOMIC, flags::STATUS, flags::STOP, flags::LOGS, flags::ONLY_WORDS] {
+        flags::grammar("x", table, true).debug_assert();
     }
 }
 

@@ -1,18 +1,18 @@
 //! Which files are images that a model can be shown, told by their first bytes.
 
 /// Bytes that are enough to tell.
-pub(crate) const SNIFF_BYTES: usize = 4100;
+pub const SNIFF_BYTES: usize = 4100;
 
 /// Largest base64 text of an image that is sent: 4.5 MiB.
-pub(crate) const MAX_BASE64: u64 = 4_718_592;
+pub const MAX_BASE64: u64 = 4_718_592;
 
 /// Length of the base64 text of so many bytes.
-pub(crate) fn base64_length(bytes: u64) -> u64 {
+pub fn base64_length(bytes: u64) -> u64 {
     bytes.div_ceil(3) * 4
 }
 
 /// The MIME type, for the four kinds that every provider takes. An animated PNG is not one of them.
-pub(crate) fn mime_type(start: &[u8]) -> Option<&'static str> {
+pub fn mime_type(start: &[u8]) -> Option<&'static str> {
     if start.starts_with(b"\xff\xd8\xff") {
         // 0xF7 after the marker is JPEG-LS, which nobody shows.
         return (start.get(3) != Some(&0xf7)).then_some("image/jpeg");
