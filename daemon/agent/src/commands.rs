@@ -37,11 +37,11 @@ impl Agent {
             AgentCommand::Prompt { text, images, behavior } => self.prompt(request, text, images, behavior),
             AgentCommand::Steer { text, images } => {
                 self.queues.push_steering(Queued { text, images });
-                self.queue_changed(request, None);
+                self.queue_changed(request, Some(disposition("queued")));
             }
             AgentCommand::FollowUp { text, images } => {
                 self.queues.push_follow_up(Queued { text, images });
-                self.queue_changed(request, None);
+                self.queue_changed(request, Some(disposition("queued")));
             }
             AgentCommand::ClearQueue => {
                 let (steering, follow_up) = self.queues.clear();
@@ -171,7 +171,9 @@ impl Agent {
 
     fn input_answered(&mut self, mut pending: PendingPrompt, answer: HookAnswer) {
         match answer {
-            HookAnswer::Handled => return self.answer(pending.request, Ok(None)),
+            HookAnswer::Handled => {
+                return self.answer(pending.request, Ok(Some(disposition("handled"))));
+            }
             HookAnswer::Transform { text, images } => (pending.text, pending.images) = (text, images),
             _ => {}
         }
@@ -181,7 +183,7 @@ impl Agent {
                 Some(StreamingBehavior::FollowUp) => self.queues.push_follow_up(queued),
                 _ => self.queues.push_steering(queued),
             }
-            return self.queue_changed(pending.request, None);
+            return self.queue_changed(pending.request, Some(disposition("queued")));
         }
         if self.model.is_none() {
             return self.answer(pending.request, Err(NO_MODEL.to_owned()));
@@ -209,7 +211,7 @@ impl Agent {
         run.steps.push_back(Step::CallModel);
         run.steps.push_front(Step::TurnStart);
         run.steps.push_front(Step::AgentStart);
-        self.answer(pending.request, Ok(None));
+        self.answer(pending.request, Ok(Some(disposition("started"))));
         self.run = Some(run);
     }
 
@@ -245,6 +247,16 @@ impl Agent {
 const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
      agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
      choose a model with set_model.";
+
+/// What became of a message: `started`, `queued` or `handled`. Pi's own client (1.6.0) does not take an answer to
+/// `prompt`, `steer` or `follow_up` without it, and `handled` alone says that no run follows.
+fn disposition(what: &str) -> Raw {
+    let mut data = Vec::new();
+    let mut object = ObjectWriter::begin(&mut data);
+    object.str("disposition", what);
+    object.end();
+    Raw::from_trusted(data.into())
+}
 
 /// A user message as the wire has it: always blocks, the text first.
 pub(crate) fn user_message(text: &str, images: &[Block], now: Millis) -> Raw {
