@@ -1,6 +1,8 @@
 // How a driver talks to the test that started it: one JSON object a line on stdout, each with the name of a fact. The
 // first expectation that is not met ends the driver with exit code 1 and one clear line on stderr.
 
+import { isDeepStrictEqual } from "node:util";
+
 /** How long any one thing may take, in milliseconds. */
 const PATIENCE = 10_000;
 
@@ -16,9 +18,9 @@ export function expect(what, condition, seen) {
     if (!condition) throw new Unmet(`${what}; seen: ${JSON.stringify(seen)}`);
 }
 
-/** The same for two values that have to be equal as JSON. */
+/** The same for two values that have to be equal as JSON; the order of keys does not matter. */
 export function expectSame(what, seen, wanted) {
-    expect(`${what} should be ${JSON.stringify(wanted)}`, JSON.stringify(seen) === JSON.stringify(wanted), seen);
+    expect(`${what} should be ${JSON.stringify(wanted)}`, isDeepStrictEqual(seen, wanted), seen);
 }
 
 /** Waits for a promise, but not for ever. */

@@ -3,6 +3,7 @@
 //! A driver says what it sees as facts, one JSON object a line on stdout; a test waits for them and plays the model
 //! meanwhile. A driver whose expectation is not met exits with an error, and the test fails with what it said.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -69,15 +70,21 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts `<node> <script of tests/clients> <arguments>` in the sandbox's project directory.
+    /// Starts `<node> <script of tests/clients> <arguments>` in the sandbox's project directory, with more variables.
     ///
     /// # Panics
     /// When the clients are not installed.
     #[track_caller]
-    pub fn start(sandbox: &Sandbox, node: &Path, script: &str, arguments: &[&str]) -> Driver {
+    pub fn start(
+        sandbox: &Sandbox,
+        node: &Path,
+        script: &str,
+        arguments: &[&str],
+        environment: &[(&str, &OsStr)],
+    ) -> Driver {
         require_clients();
         let mut command: Command = sandbox.command(node);
-        command.arg(clients_dir().join(script)).args(arguments);
+        command.arg(clients_dir().join(script)).args(arguments).envs(environment.iter().copied());
         Driver { running: Running::spawn(command), agent_dir: sandbox.agent_dir(), cursor: 0 }
     }
 

@@ -35,7 +35,7 @@ impl Class {
         let sandbox = Sandbox::with_models(&server);
         let mut arguments = vec![self.package, atomic_path()];
         arguments.extend(scenarios);
-        let driver = Driver::start(&sandbox, &(self.node)(), "pi_rpc_client.mjs", &arguments);
+        let driver = Driver::start(&sandbox, &(self.node)(), "pi_rpc_client.mjs", &arguments, &[]);
         Stage { server, sandbox, driver }
     }
 }
