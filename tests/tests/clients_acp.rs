@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use atomic_tests::anthropic;
 use atomic_tests::{Driver, MODEL, ModelServer, Sandbox, atomic_path, node};
-use serde_json::{Value, json};
+use serde_json::json;
 
 struct Stage {
     server: ModelServer,
@@ -27,13 +27,14 @@ fn plays(scenario: &str) -> Stage {
 }
 
 impl Stage {
-    /// Waits for the end of the driver; gives its facts.
+    /// Waits for the end of the driver; says what it measured.
     #[track_caller]
-    fn finish(self) -> Vec<Value> {
+    fn finish(self) {
         let facts = self.driver.finish();
-        eprintln!("{facts:?}");
+        for fact in facts.iter().filter(|fact| fact["ms"].is_number()) {
+            eprintln!("{}: {} ms", fact["fact"], fact["ms"]);
+        }
         drop(self.sandbox);
-        facts
     }
 }
 
@@ -119,6 +120,26 @@ mod later {
         stage.server.prepare(anthropic::text("Now you know."));
         // The planner's answer: ranges of lines that go.
         stage.server.prepare(anthropic::text("10,45"));
+        stage.finish();
+    }
+
+    /// An extension's question becomes a permission that the editor asks for; its notice becomes a message.
+    #[test]
+    #[ignore = "needs extensions"]
+    fn an_extensions_question_reaches_the_editor() {
+        let stage = plays("dialogs");
+        stage.sandbox.dir("home/.atomic/agent/extensions");
+        stage.sandbox.write(
+            "home/.atomic/agent/extensions/ask.ts",
+            r#"export default function (pi) {
+    pi.on("before_agent_start", async (event, ctx) => {
+        const yes = await ctx.ui.confirm("Go on?", "This asks the model.");
+        ctx.ui.notify(yes ? "Going on." : "Not going on.");
+    });
+}
+"#,
+        );
+        stage.server.prepare(anthropic::text("Hello."));
         stage.finish();
     }
 

@@ -141,7 +141,8 @@ fn compacting(class: &Class) {
 fn exporting(class: &Class) {
     let mut stage = class.plays(&["exporting"]);
     stage.server.prepare(anthropic::text("A fine text."));
-    let path = PathBuf::from(stage.driver.fact("exported")["path"].as_str().expect("a path"));
+    // It may come back as it was given: from the project's directory.
+    let path = stage.sandbox.project().join(stage.driver.fact("exported")["path"].as_str().expect("a path"));
     let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert!(page.contains("</html>"), "{page}");
     stage.done("exporting");
