@@ -7,6 +7,7 @@
 
 pub mod anthropic;
 mod binaries;
+mod driver;
 mod model_server;
 mod process;
 mod processes;
@@ -18,6 +19,7 @@ mod shim;
 use std::time::{Duration, Instant};
 
 pub use binaries::{Binaries, binaries};
+pub use driver::{Driver, atomic_path, clients_dir, node, node_24, require_clients, require_program};
 pub use model_server::{Exchange, ModelServer, Request};
 pub use process::{Finished, Running};
 pub use processes::{Process, Signal, alive, signal};

@@ -193,6 +193,17 @@ impl Running {
         }
     }
 
+    /// Waits until its stdout holds this text.
+    ///
+    /// # Panics
+    /// When [`DEADLINE`] passes first.
+    #[track_caller]
+    pub fn wait_for_stdout(&self, text: &str) {
+        let contains = |seen: &Seen| String::from_utf8_lossy(&seen.lines.concat()).contains(text);
+        let found = self.wait_until(|seen| contains(seen).then_some(()));
+        assert!(found.is_some(), "stdout does not say {text:?}\nstderr:\n{}", self.stderr());
+    }
+
     /// Waits for its end and for the end of both streams, without closing stdin. `None`: [`DEADLINE`] passed.
     pub fn wait(&self) -> Option<Finished> {
         self.wait_until(|seen| {

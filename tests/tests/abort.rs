@@ -268,7 +268,7 @@ fn the_escape_sequence_is_exactly_this() {
     let expected = golden(
         r#"
         {"type":"queue_update","steering":["x"],"followUp":[]}
-        {"id":"s","type":"response","command":"steer","success":true}
+        {"id":"s","type":"response","command":"steer","success":true,"data":{"disposition":"queued"}}
         {"type":"queue_update","steering":[],"followUp":[]}
         {"id":"q","type":"response","command":"clear_queue","success":true,"data":{"steering":["x"],"followUp":[]}}
         {"type":"message_end","message":$MESSAGE}

@@ -35,7 +35,7 @@ fn a_text_turn_is_exactly_this() {
     let records = shim.until_settled();
     let expected = golden(
         r#"
-        {"id":"1","type":"response","command":"prompt","success":true}
+        {"id":"1","type":"response","command":"prompt","success":true,"data":{"disposition":"started"}}
         {"type":"agent_start"}
         {"type":"turn_start"}
         {"type":"message_start","message":$USER}
@@ -94,7 +94,7 @@ fn a_tool_turn_is_exactly_this() {
     let call = r#"{"type":"toolCall","id":"c1","name":"bash","arguments":{"command":"ls"}}"#;
     let expected = golden(
         r#"
-        {"id":"1","type":"response","command":"prompt","success":true}
+        {"id":"1","type":"response","command":"prompt","success":true,"data":{"disposition":"started"}}
         {"type":"agent_start"}
         {"type":"turn_start"}
         {"type":"message_start","message":$USER}

@@ -45,7 +45,10 @@ fn steering_waits_for_the_turns_tools_and_comes_before_the_next_call() {
     let queued = shim.wait_for_kind("queue_update");
     assert_eq!(queued.raw, r#"{"type":"queue_update","steering":["turn left"],"followUp":[]}"#);
     let answer = shim.wait_for_kind("response");
-    assert_eq!(answer.raw, r#"{"id":"s","type":"response","command":"steer","success":true}"#);
+    assert_eq!(
+        answer.raw,
+        r#"{"id":"s","type":"response","command":"steer","success":true,"data":{"disposition":"queued"}}"#
+    );
     assert_eq!(shim.get("get_state")["pendingMessageCount"], 1);
     shim.rest();
     sandbox.write("project/go", "");

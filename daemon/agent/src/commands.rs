@@ -308,11 +308,12 @@ const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put on
      agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
      choose a model with set_model.";
 
-/// What became of a prompt: the only way for a client to know that no run follows (reference 0.1).
-fn disposition(word: &str) -> Raw {
+/// What became of a message: `started`, `queued` or `handled`. Pi's own client (1.6.0) does not take an answer to
+/// `prompt`, `steer` or `follow_up` without it, and `handled` alone says that no run follows.
+fn disposition(what: &str) -> Raw {
     let mut data = Vec::new();
     let mut object = ObjectWriter::begin(&mut data);
-    object.str("disposition", word);
+    object.str("disposition", what);
     object.end();
     Raw::from_trusted(data.into())
 }

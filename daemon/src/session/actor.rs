@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::changes::Changes;
 use super::work::{BashDone, ModelWork, ToolWork};
 use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, SessionMessage, Status};
 use crate::clock;
@@ -55,6 +56,7 @@ pub(super) struct Actor {
     pub(super) model: Option<ModelWork>,
     pub(super) tools: HashMap<ToolRunId, DropGuard>,
     pub(super) tool_sender: mpsc::Sender<ToolWork>,
+    pub(super) changes: Changes,
     tool_receiver: mpsc::Receiver<ToolWork>,
     /// The time the agent asked to be woken at.
     pub(super) timer: Option<(TimerId, Instant)>,
@@ -127,6 +129,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         model: None,
         tools: HashMap::new(),
         tool_sender,
+        changes: Changes::default(),
         tool_receiver,
         timer: None,
         bash: 0,

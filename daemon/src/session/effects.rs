@@ -66,6 +66,8 @@ impl Actor {
                     }
                 }
                 Effect::RunTool { run, call } => {
+                    // The announcement is in the outboxes before the tool's task looks at them.
+                    self.flush();
                     let cancel = work::run_tool(self, run, call);
                     self.tools.insert(run, cancel);
                 }

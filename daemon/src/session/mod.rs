@@ -2,9 +2,10 @@
 //!
 //! * [`open`] finds or makes a session for a caller, `shape` decides its model, tools and system prompt;
 //! * `actor` is the task; `effects` performs what the agent decides; `reads` answers what changes nothing; `work` runs
-//!   models, tools and shell commands as child tasks.
+//!   models, tools and shell commands as child tasks, `changes` says when a call that changes a file begins.
 
 pub(crate) mod actor;
+mod changes;
 mod effects;
 
 pub mod open;

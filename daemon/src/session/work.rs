@@ -197,17 +197,21 @@ fn finished(ticket: Ticket, message: BashExecutionMessage) -> BashDone {
 }
 
 /// Starts a tool. Dropping the guard cancels it; its result comes in every case.
-pub(super) fn run_tool(actor: &Actor, run: ToolRunId, call: ToolCall) -> DropGuard {
+pub(super) fn run_tool(actor: &mut Actor, run: ToolRunId, call: ToolCall) -> DropGuard {
     let cancel = CancellationToken::new();
+    let place = actor.changes.place(&call.name, &actor.clients);
     let (environment, variables, token) = (actor.environment.clone(), actor.variables(), cancel.clone());
     let reports = actor.tool_sender.clone();
     tracing::debug!(session = actor.info.id, tool = call.name, id = call.id, "tool call");
     tokio::spawn(async move {
         let (sink, mut updates) = UpdateSink::channel();
-        let mut work =
-            tokio::spawn(
-                async move { atomic_tools::run(&call, &variables, &environment, token, sink).await },
-            );
+        let mut work = tokio::spawn(async move {
+            let work = atomic_tools::run(&call, &variables, &environment, token.clone(), sink);
+            match place {
+                Some(place) => place.run(token, work).await,
+                None => work.await,
+            }
+        });
         let mut resting = Instant::now();
         let output = loop {
             tokio::select! {
