@@ -50,13 +50,18 @@ Tools and prompts
   --system-prompt TEXT|FILE    Replace the system prompt
   --append-system-prompt TEXT|FILE   Add to it; may be repeated
   -nc, --no-context-files      Do not load AGENTS.md and its like
+  --prompt-template PATH       Add a prompt template or a directory of them; may be repeated
+  -np, --no-prompt-templates   Load no prompt templates but those
+  --skill PATH                 Add a skill or a directory of them; may be repeated
+  -ns, --no-skills             Load no skills but those
+  -a, --approve                Trust this project: load its settings, prompts, skills and context files
+  -na, --no-approve            Do not, whatever was decided before
 
   -h, --help      Print this and exit
   -v, --version   Print the version and exit
   --              End of options
 
-Accepted without effect in this version: --no-themes, -ne/--no-extensions, -ns/--no-skills,
--np/--no-prompt-templates, --offline, --verbose, -a/--approve, -na/--no-approve.
+Accepted without effect in this version: --no-themes, -ne/--no-extensions, --offline, --verbose.
 
 Examples
   atomic --mode rpc --provider demo
@@ -127,7 +132,7 @@ const SHORTS: [(&str, &str); 8] = [
 ];
 
 /// Flags whose value is the next argument. That argument is nobody's flag, whatever it looks like.
-const WITH_VALUE: [&str; 18] = [
+const WITH_VALUE: [&str; 20] = [
     "--mode",
     "--provider",
     "--model",
@@ -144,6 +149,8 @@ const WITH_VALUE: [&str; 18] = [
     "-xt",
     "--system-prompt",
     "--append-system-prompt",
+    "--prompt-template",
+    "--skill",
     "--on-disconnect",
     "--level",
 ];
@@ -246,6 +253,16 @@ pub struct SessionOptions {
     pub append_system_prompt: Vec<String>,
     /// `--no-context-files`.
     pub no_context_files: bool,
+    /// `--prompt-template`, as given: files or directories, perhaps relative to the caller's directory.
+    pub prompt_templates: Vec<PathBuf>,
+    /// `--no-prompt-templates`: only those named.
+    pub no_prompt_templates: bool,
+    /// `--skill`, as `--prompt-template`.
+    pub skills: Vec<PathBuf>,
+    /// `--no-skills`: only those named.
+    pub no_skills: bool,
+    /// `--approve` or `--no-approve`, whichever came last: the project's own inputs are loaded, or not.
+    pub approve: Option<bool>,
     /// `--on-disconnect`; absent: the setting `daemon.onDisconnect` decides.
     pub on_disconnect: Option<OnDisconnect>,
     /// `--drain`: after the end of input the connection stays until the session has settled.
@@ -275,6 +292,11 @@ impl fmt::Debug for SessionOptions {
             .field("no_tools", &self.no_tools)
             .field("no_builtin_tools", &self.no_builtin_tools)
             .field("no_context_files", &self.no_context_files)
+            .field("prompt_templates", &self.prompt_templates)
+            .field("no_prompt_templates", &self.no_prompt_templates)
+            .field("skills", &self.skills)
+            .field("no_skills", &self.no_skills)
+            .field("approve", &self.approve)
             .field("on_disconnect", &self.on_disconnect)
             .field("drain", &self.drain)
             .finish_non_exhaustive()
@@ -343,6 +365,18 @@ struct Flags {
     append_system_prompt: Vec<String>,
     #[arg(long)]
     no_context_files: bool,
+    #[arg(long, allow_hyphen_values = true, action = ArgAction::Append)]
+    prompt_template: Vec<PathBuf>,
+    #[arg(long)]
+    no_prompt_templates: bool,
+    #[arg(long, allow_hyphen_values = true, action = ArgAction::Append)]
+    skill: Vec<PathBuf>,
+    #[arg(long)]
+    no_skills: bool,
+    #[arg(long, short = 'a', overrides_with = "no_approve")]
+    approve: bool,
+    #[arg(long, overrides_with = "approve")]
+    no_approve: bool,
     #[arg(long, allow_hyphen_values = true)]
     on_disconnect: Option<String>,
     #[arg(long)]
@@ -366,17 +400,9 @@ struct Inert {
     #[arg(long)]
     no_extensions: bool,
     #[arg(long)]
-    no_skills: bool,
-    #[arg(long)]
-    no_prompt_templates: bool,
-    #[arg(long)]
     offline: bool,
     #[arg(long)]
     verbose: bool,
-    #[arg(long, short = 'a')]
-    approve: bool,
-    #[arg(long)]
-    no_approve: bool,
 }
 
 #[derive(Parser)]
@@ -543,6 +569,15 @@ fn options(flags: Flags) -> Result<SessionOptions, CliError> {
         system_prompt: flags.system_prompt,
         append_system_prompt: flags.append_system_prompt,
         no_context_files: flags.no_context_files,
+        prompt_templates: flags.prompt_template,
+        no_prompt_templates: flags.no_prompt_templates,
+        skills: flags.skill,
+        no_skills: flags.no_skills,
+        approve: match (flags.approve, flags.no_approve) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        },
         on_disconnect,
         drain: flags.drain,
         messages: flags.messages.iter().map(|text| text.to_string_lossy().into_owned()).collect(),

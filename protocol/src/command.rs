@@ -121,6 +121,17 @@ pub enum Command {
         /// Only those after this entry.
         since: Option<String>,
     },
+    /// What can be sent as `/name`: prompt templates and skills.
+    GetCommands,
+    /// What an argument of a command could be.
+    GetCommandCompletions {
+        /// The command.
+        command_name: String,
+        /// What is typed of the argument.
+        argument_prefix: String,
+    },
+    /// Read settings, resources, context files and `models.json` again.
+    Reload,
     /// The answer to a dialog. Gets no answer itself, whatever it holds.
     ExtensionUiResponse(Raw),
 }
@@ -171,7 +182,7 @@ pub enum Lane {
 }
 
 /// Commands of seed 001 that this version names but does not have.
-pub const NOT_BUILT: [&str; 14] = [
+pub const NOT_BUILT: [&str; 13] = [
     "cycle_model",
     "logout_provider",
     "cycle_thinking_level",
@@ -185,7 +196,6 @@ pub const NOT_BUILT: [&str; 14] = [
     "clone",
     "get_fork_messages",
     "get_tree",
-    "get_commands",
 ];
 
 impl Command {
@@ -213,6 +223,9 @@ impl Command {
             Command::GetSessionStats => "get_session_stats",
             Command::SetSessionName { .. } => "set_session_name",
             Command::GetEntries { .. } => "get_entries",
+            Command::GetCommands => "get_commands",
+            Command::GetCommandCompletions { .. } => "get_command_completions",
+            Command::Reload => "reload",
             Command::ExtensionUiResponse(_) => "extension_ui_response",
         }
     }
@@ -228,14 +241,17 @@ impl Command {
             | Command::SetSteeringMode { .. }
             | Command::SetFollowUpMode { .. }
             | Command::SetAutoRetry { .. }
-            | Command::SetSessionName { .. } => Lane::Ordinary,
+            | Command::SetSessionName { .. }
+            | Command::Reload => Lane::Ordinary,
             Command::NewSession { .. } => Lane::Replacing,
             Command::GetState
             | Command::GetMessages
             | Command::GetLastAssistantText
             | Command::GetAvailableModels
             | Command::GetSessionStats
-            | Command::GetEntries { .. } => Lane::Read,
+            | Command::GetEntries { .. }
+            | Command::GetCommands
+            | Command::GetCommandCompletions { .. } => Lane::Read,
             Command::Abort
             | Command::AbortRetry
             | Command::ClearQueue
@@ -340,6 +356,9 @@ impl Request {
             Command::SetSessionName { name } => {
                 object.str("name", name);
             }
+            Command::GetCommandCompletions { command_name, argument_prefix } => {
+                object.str("commandName", command_name).str("argumentPrefix", argument_prefix);
+            }
             Command::GetEntries { since: Some(since) } => {
                 object.str("since", since);
             }
@@ -429,6 +448,12 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
             }
         }
         "get_entries" => Command::GetEntries { since: read.optional_string("since")? },
+        "get_commands" => Command::GetCommands,
+        "get_command_completions" => Command::GetCommandCompletions {
+            command_name: read.string("commandName")?,
+            argument_prefix: read.string("argumentPrefix")?,
+        },
+        "reload" => Command::Reload,
         "extension_ui_response" => {
             Command::ExtensionUiResponse(Raw::from_trusted(Bytes::copy_from_slice(text.trim().as_bytes())))
         }
@@ -552,6 +577,9 @@ mod tests {
             r#"{"type":"set_session_name","name":"my-feature-work"}"#,
             r#"{"type":"get_entries"}"#,
             r#"{"type":"get_entries","since":"abc123"}"#,
+            r#"{"type":"get_commands"}"#,
+            r#"{"type":"get_command_completions","commandName":"x","argumentPrefix":""}"#,
+            r#"{"type":"reload"}"#,
             r#"{"type":"extension_ui_response","id":"u","value":"x"}"#,
         ];
         let mut names = std::collections::BTreeSet::new();
@@ -560,7 +588,7 @@ mod tests {
             names.insert(request.command.name());
             assert_eq!(String::from_utf8(request.to_line()).unwrap().trim_end(), line);
         }
-        assert_eq!(names.len(), 22, "a command without a line in the corpus");
+        assert_eq!(names.len(), 25, "a command without a line in the corpus");
     }
 
     #[test]

@@ -80,22 +80,31 @@ fn every_flag_reaches_its_field() {
 
 #[test]
 fn flags_of_real_clients_are_taken() {
-    let options = options_of(&[
-        "--no-themes",
-        "--no-extensions",
-        "-ne",
-        "--no-skills",
-        "-ns",
-        "-np",
-        "--offline",
-        "--verbose",
-        "--approve",
-        "-a",
-        "-na",
-        "--no-approve",
-        "--no-prompt-templates",
-    ]);
+    let options = options_of(&["--no-themes", "--no-extensions", "-ne", "--offline", "--verbose"]);
     assert_eq!(options, SessionOptions::default());
+}
+
+#[test]
+fn resources_are_named_and_turned_off() {
+    let options = options_of(&["--skill", "a", "--prompt-template", "-p", "--skill=b", "-ns", "-np"]);
+    assert_eq!(options.skills, [PathBuf::from("a"), PathBuf::from("b")]);
+    assert_eq!(options.prompt_templates, [PathBuf::from("-p")]);
+    assert!(options.no_skills && options.no_prompt_templates);
+}
+
+#[test]
+fn the_last_word_about_trust_counts() {
+    for (arguments, approve) in [
+        (&[][..], None),
+        (&["-a"], Some(true)),
+        (&["--approve"], Some(true)),
+        (&["-na"], Some(false)),
+        (&["--no-approve"], Some(false)),
+        (&["-a", "-na"], Some(false)),
+        (&["-na", "-a", "-a"], Some(true)),
+    ] {
+        assert_eq!(options_of(arguments).approve, approve, "{arguments:?}");
+    }
 }
 
 #[test]
