@@ -22,6 +22,7 @@ Usage: atomic --mode rpc [OPTIONS]
        atomic status [--json]
        atomic stop [--force] [--wait]
        atomic logs [-n N] [-f] [--level LEVEL] [--path]
+       atomic trust [DIR] [--revoke]
 
 The first client starts atomicd, which owns all sessions of the user; a run goes on when its client leaves.
 
@@ -73,7 +74,7 @@ Examples
 /// What a bare `atomic` answers on stderr.
 const USAGE: &str = "\
 Usage: atomic --mode rpc [OPTIONS]
-       atomic status | stop | logs
+       atomic status | stop | logs | trust
 
 Try 'atomic --help' for all options.
 ";
@@ -114,6 +115,19 @@ Usage: atomic logs [-n N] [-f] [--level LEVEL] [--path]
 
 Example
   atomic logs -n 200 -f
+";
+
+const TRUST_HELP: &str = "\
+Remember that a project is trusted: sessions there load its own settings, prompts,
+skills, system prompt and context files. Holds for what lies below the directory.
+
+Usage: atomic trust [DIR] [--revoke]
+
+  DIR        The project (default: the current directory)
+  --revoke   Forget it
+
+Example
+  atomic trust ~/src/mine
 ";
 
 /// Lines that `atomic logs` prints unless told otherwise: about a screen.
@@ -178,6 +192,13 @@ pub enum Invocation {
     },
     /// `atomic logs`.
     Logs(LogsOptions),
+    /// `atomic trust`.
+    Trust {
+        /// The project, as given; absent: the caller's directory.
+        directory: Option<PathBuf>,
+        /// Forget the decision.
+        revoke: bool,
+    },
 }
 
 /// Options of `atomic logs`.
@@ -440,6 +461,16 @@ struct LogsFlags {
     help: bool,
 }
 
+#[derive(Parser)]
+#[command(name = "trust", disable_help_flag = true, args_override_self = true)]
+struct TrustFlags {
+    directory: Option<PathBuf>,
+    #[arg(long)]
+    revoke: bool,
+    #[arg(long, short = 'h')]
+    help: bool,
+}
+
 /// Reads the arguments that follow the program's name.
 ///
 /// # Errors
@@ -463,6 +494,13 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
             })
         }
         Some("logs") => logs(read("logs", rest)?),
+        Some("trust") => {
+            let flags: TrustFlags = read("trust", rest)?;
+            Ok(match flags {
+                TrustFlags { help: true, .. } => Invocation::Help(TRUST_HELP),
+                TrustFlags { directory, revoke, .. } => Invocation::Trust { directory, revoke },
+            })
+        }
         Some("help") if rest.is_empty() => Ok(Invocation::Help(HELP)),
         _ => session(argv),
     }

@@ -229,6 +229,42 @@ fn a_project_is_loaded_only_when_it_is_trusted() {
 }
 
 #[test]
+fn the_verb_remembers_and_forgets() {
+    let sandbox = Sandbox::new();
+    project(&sandbox);
+    let commands = |sandbox: &Sandbox| {
+        let mut shim = sandbox.shim().args(["--no-session"]).start();
+        let commands = names(&shim.get("get_commands")).len();
+        shim.finish();
+        commands
+    };
+    let project = sandbox.project();
+    let shown = project.display().to_string();
+    let verb = |arguments: &[&str]| sandbox.atomic(&[&["trust"], arguments].concat());
+    assert_eq!(commands(&sandbox), 0);
+    let said = verb(&[&shown]).expect_code(0).stdout;
+    assert!(said.starts_with(&format!("{shown} is trusted")), "{said}");
+    assert_eq!(commands(&sandbox), 2);
+    let file = sandbox.agent_dir().join("trust.json");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert_eq!(text, format!("{{\n  \"{shown}\": true\n}}\n"));
+    assert_eq!(verb(&[&shown, "--revoke"]).expect_code(0).stdout, format!("{shown} is not trusted\n"));
+    assert_eq!(commands(&sandbox), 0);
+    let around = project.parent().expect("a directory around it").display().to_string();
+    verb(&[&around]).expect_code(0);
+    let said = verb(&[&shown, "--revoke"]).expect_code(0).stdout;
+    assert_eq!(said, format!("{shown} is still trusted, because {around} is\n"));
+    assert_eq!(commands(&sandbox), 2);
+    assert!(verb(&["nowhere"]).expect_code(1).stderr.starts_with("Error: cannot resolve nowhere: "));
+    std::fs::write(&file, "{").expect("ours");
+    let refused = verb(&[&shown]).expect_code(1).stderr;
+    assert!(refused.contains("trust.json: it is not a JSON object"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "{", "left as it was");
+    assert_eq!(commands(&sandbox), 0, "what cannot be read trusts nothing");
+    assert!(!sandbox.agent_dir().join("trust.json.lock").exists());
+}
+
+#[test]
 fn approval_does_not_reach_into_another_directory() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);

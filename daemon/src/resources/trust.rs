@@ -5,16 +5,13 @@
 //! directory or one around it, or by the setting `defaultProjectTrust` for all. This is about what is loaded and no
 //! sandbox: tools can read every file anyway.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use atomic_protocol::trust::{Decisions, FILE};
 
 use super::{files, places, prompt_files};
 use crate::context_files;
-
-/// The file of remembered decisions in the agent directory: an object from canonical directories to true or false. Other
-/// programs of this family write it; this one only reads it.
-const FILE: &str = "trust.json";
 
 /// Parts of a project's directory of ours that need trust. Others (state of other programs) do not.
 const INPUTS: [&str; 7] = [
@@ -92,8 +89,8 @@ pub fn decide(question: &Question<'_>, notices: &mut Vec<String>) -> bool {
     }
     if let Some(input) = first_input(question.project, question.home) {
         notices.push(format!(
-            "Note: {} is not loaded, nor is anything else of this project, because nobody has decided to trust it; start \
-             atomic in {} with --approve (or --no-approve, which says nothing)",
+            "Note: {} and whatever else this project brings along is not loaded, because nobody has decided to trust {}; \
+             start there with --approve, or run `atomic trust` there once (--no-approve says the same without this note)",
             input.display(),
             question.project.display()
         ));
@@ -104,26 +101,16 @@ pub fn decide(question: &Question<'_>, notices: &mut Vec<String>) -> bool {
 /// The decision for `project` or the nearest directory around it.
 fn remembered(agent_dir: &Path, project: &Path) -> Result<Option<bool>, String> {
     let path = agent_dir.join(FILE);
-    if !path.exists() {
+    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
     }
     let unusable =
         |why: &str| format!("{}: {why}; no project is trusted until it is corrected", path.display());
-    let text = files::read(&path).map_err(|error| unusable(&error))?;
-    let decisions: Value = serde_json::from_str(&text).map_err(|error| unusable(&error.to_string()))?;
-    let Value::Object(decisions) = decisions else { return Err(unusable("it holds no JSON object")) };
-    let known = |value: &Value| value.is_boolean() || value.is_null();
-    if let Some((directory, _)) = decisions.iter().find(|(_, value)| !known(value)) {
-        return Err(unusable(&format!("the value of \"{directory}\" must be true, false or null")));
-    }
+    let text = files::read(&path)
+        .map_err(|error| format!("{error}; no project is trusted until it is corrected"))?;
+    let decisions = Decisions::parse(&text).map_err(|error| unusable(&error))?;
     let project = project.canonicalize().unwrap_or_else(|_| project.to_owned());
-    Ok(project.ancestors().find_map(|directory| decisions.get(&key(directory))?.as_bool()))
-}
-
-/// A directory as the file spells it. Windows' own long form of a canonical path is nobody else's.
-fn key(directory: &Path) -> String {
-    let text = directory.to_string_lossy();
-    text.strip_prefix(r"\\?\").unwrap_or(&text).to_owned()
+    Ok(decisions.about(&project).map(|(_, decision)| decision))
 }
 
 /// Something of the project that trust would load.

@@ -85,6 +85,17 @@ fn flags_of_real_clients_are_taken() {
 }
 
 #[test]
+fn trust_is_a_verb_of_its_own() {
+    let trust = |directory: Option<&str>, revoke| {
+        Ok(Invocation::Trust { directory: directory.map(PathBuf::from), revoke })
+    };
+    assert_eq!(parse_words(&["trust"]), trust(None, false));
+    assert_eq!(parse_words(&["trust", "a b", "--revoke"]), trust(Some("a b"), true));
+    assert_eq!(parse_words(&["trust", "-h"]), Ok(Invocation::Help(TRUST_HELP)));
+    assert!(error_of(&["trust", "a", "b"]).contains("Unexpected argument: b"));
+}
+
+#[test]
 fn resources_are_named_and_turned_off() {
     let options = options_of(&["--skill", "a", "--prompt-template", "-p", "--skill=b", "-ns", "-np"]);
     assert_eq!(options.skills, [PathBuf::from("a"), PathBuf::from("b")]);
