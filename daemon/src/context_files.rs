@@ -324,6 +324,11 @@ mod tests {
             let (files, warnings) = tree.discover("p", true);
             assert_eq!(files, [("p/CLAUDE.md".to_owned(), "x".to_owned())]);
             assert!(warnings.len() == 1 && warnings[0].contains("p/AGENTS.md: "), "{warnings:?}");
+            let path = tree.root.join("p/AGENTS.md");
+            let previous = [(path.to_str().unwrap().to_owned(), "before".to_owned())];
+            let (files, warnings) = discover(&tree.root, None, &tree.root.join("p"), true, &previous);
+            assert_eq!(files, [ContextFile { path, content: "before".to_owned() }]);
+            assert!(warnings.len() == 1 && warnings[0].ends_with("what it said before stays"), "{warnings:?}");
         }
 
         #[test]

@@ -8,6 +8,16 @@ use super::catalog::Selection;
 use super::files;
 use super::frontmatter;
 
+/// What clients are told failed when it is a skill.
+const SKILL: &str = "skill_expansion";
+
+/// Longest text that a template may become, in bytes. A short line can name a long template in which a long argument
+/// stands a thousand times, and all sessions share the memory.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Longest place in a template, in bytes: with its default, `${…}`. What is longer is text.
+const MAX_PLACE: usize = 1024;
+
 /// What became of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expanded {
@@ -15,9 +25,11 @@ pub enum Expanded {
     AsItWas,
     /// It stands for this text.
     Text(String),
-    /// It names a skill that cannot be used; the line stays as it is and clients are told.
+    /// It names something that cannot be used; the line stays as it is and clients are told.
     Failed {
-        /// The skill's file, or `skill:NAME` when no single one was meant.
+        /// What failed: `skill_expansion` (reference 4.7) or `prompt_expansion`.
+        event: &'static str,
+        /// The file, or `skill:NAME` when no single one was meant.
         path: String,
         /// Why, for a person.
         error: String,
@@ -33,9 +45,16 @@ pub fn expand(text: &str, resources: &Resources) -> Expanded {
     {
         return skill(name, selection, arguments.trim());
     }
-    match resources.templates().iter().find(|template| template.name == name) {
-        Some(template) => Expanded::Text(substitute(&template.content, &split(arguments))),
-        None => Expanded::AsItWas,
+    let Some(template) = resources.templates().iter().find(|template| template.name == name) else {
+        return Expanded::AsItWas;
+    };
+    match substitute(&template.content, &split(arguments)) {
+        Some(text) => Expanded::Text(text),
+        None => Expanded::Failed {
+            event: "prompt_expansion",
+            path: template.file.to_string_lossy().into_owned(),
+            error: format!("with these arguments /{name} is longer than {} MiB", MAX_BYTES >> 20),
+        },
     }
 }
 
@@ -52,7 +71,7 @@ fn skill(name: &str, selection: Selection<'_>, arguments: &str) -> Expanded {
                 selectors.iter().map(|selector| format!("/skill:{selector}")).collect();
             let error =
                 format!("There are several skills \"{name}\"; name one of them: {}", selectors.join(", "));
-            return Expanded::Failed { path: format!("skill:{name}"), error };
+            return Expanded::Failed { event: SKILL, path: format!("skill:{name}"), error };
         }
     };
     let path = skill.file.display();
@@ -61,7 +80,7 @@ fn skill(name: &str, selection: Selection<'_>, arguments: &str) -> Expanded {
     });
     let body = match read {
         Ok(document) => document.body,
-        Err(error) => return Expanded::Failed { path: path.to_string(), error },
+        Err(error) => return Expanded::Failed { event: SKILL, path: path.to_string(), error },
     };
     let directory = skill.directory().display();
     // Clients know the block by this shape (reference 4.7).
@@ -101,8 +120,8 @@ fn split(text: &str) -> Vec<String> {
     arguments
 }
 
-/// Puts arguments in the places of a template, in one pass.
-fn substitute(template: &str, arguments: &[String]) -> String {
+/// Puts arguments in the places of a template, in one pass. None: it becomes longer than [`MAX_BYTES`].
+fn substitute(template: &str, arguments: &[String]) -> Option<String> {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(at) = rest.find('$') {
@@ -115,9 +134,12 @@ fn substitute(template: &str, arguments: &[String]) -> String {
             }
             None => out.push('$'),
         }
+        if out.len() > MAX_BYTES {
+            return None;
+        }
     }
     out.push_str(rest);
-    out
+    Some(out)
 }
 
 /// The text for the place that begins behind a `$`, and how many bytes the place has. `None`: it is none.
@@ -132,7 +154,7 @@ fn place(text: &str, arguments: &[String]) -> Option<(String, usize)> {
             _ => number(text).map(|(number, length)| (one(number).unwrap_or_default(), length)),
         };
     };
-    let inner = &inner[..inner.find('}')?];
+    let inner = &inner[..inner.bytes().take(MAX_PLACE).position(|byte| byte == b'}')?];
     let length = inner.len() + 2;
     if let Some((target, default)) = inner.split_once(":-") {
         let value = match target {
@@ -203,13 +225,21 @@ mod tests {
             ("$99999999999999999999999|", "|"),
         ] {
             let arguments = ["a", "b c", "d"].map(str::to_owned);
-            assert_eq!(substitute(template, &arguments), expected, "{template}");
+            assert_eq!(substitute(template, &arguments).as_deref(), Some(expected), "{template}");
         }
-        assert_eq!(substitute("${@:-none}|${2:-two}|$1", &[]), "none|two|");
-        assert_eq!(
-            substitute("$1 $2", &["$2".to_owned(), "x".to_owned()]),
-            "$2 x",
-            "not looked through again"
-        );
+        assert_eq!(substitute("${@:-none}|${2:-two}|$1", &[]).unwrap(), "none|two|");
+        let arguments = ["$2", "x"].map(str::to_owned);
+        assert_eq!(substitute("$1 $2", &arguments).unwrap(), "$2 x", "not looked through again");
+    }
+
+    #[test]
+    fn what_would_not_end_is_bounded() {
+        let unclosed = "${".repeat(1 << 19);
+        assert_eq!(substitute(&unclosed, &[]).unwrap(), unclosed, "in linear time");
+        let long = format!("${{1:-{}}}", "é".repeat(MAX_PLACE));
+        assert_eq!(substitute(&long, &[]).unwrap(), long);
+        let megabyte = ["a".repeat(1 << 20)];
+        assert_eq!(substitute(&"$@".repeat(8), &megabyte).unwrap().len(), MAX_BYTES);
+        assert_eq!(substitute(&"$@".repeat(100_000), &megabyte), None);
     }
 }

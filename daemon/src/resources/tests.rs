@@ -381,13 +381,13 @@ fn lines_that_name_something_are_expanded() {
     ] {
         assert_eq!(expand(literal, &resources), Expanded::AsItWas, "{literal}");
     }
-    let Expanded::Failed { path, error } = expand("/skill:two@user x", &resources) else {
+    let Expanded::Failed { path, error, .. } = expand("/skill:two@user x", &resources) else {
         panic!("ambiguous")
     };
     assert_eq!(path, "skill:two@user");
     assert!(error.contains("/skill:two@atomic") && error.contains("/skill:two@agents"), "{error}");
     fs::remove_file(&file).unwrap();
-    let Expanded::Failed { path, error } = expand("/skill:pdf", &resources) else { panic!("unreadable") };
+    let Expanded::Failed { path, error, .. } = expand("/skill:pdf", &resources) else { panic!("unreadable") };
     assert!(path == file.to_string_lossy() && error.contains("cannot read"), "{path}: {error}");
 }
 

@@ -16,6 +16,7 @@ impl Actor {
             let (resources, line) = (self.resources.clone(), text.clone());
             let read = tokio::task::spawn_blocking(move || expand::expand(&line, &resources)).await;
             read.unwrap_or_else(|_| Expanded::Failed {
+                event: "skill_expansion",
                 path: text.clone(),
                 error: "Reading it failed; the log of atomicd says why".to_owned(),
             })
@@ -25,12 +26,8 @@ impl Actor {
         match expanded {
             Expanded::Text(expanded) => expanded,
             Expanded::AsItWas => text,
-            Expanded::Failed { path, error } => {
-                let event = Event::ExtensionError {
-                    extension_path: path,
-                    event: "skill_expansion".to_owned(),
-                    error,
-                };
+            Expanded::Failed { event, path, error } => {
+                let event = Event::ExtensionError { extension_path: path, event: event.to_owned(), error };
                 event.write_line(&mut self.pending);
                 self.flush();
                 text
