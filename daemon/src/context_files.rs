@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use atomic_protocol::json;
 
 /// Names a context file can have; the first one that a directory holds counts.
-const NAMES: [&str; 5] = ["AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD"];
+pub(crate) const NAMES: [&str; 5] =
+    ["AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD"];
 
 /// Most bytes taken from one context file. It stands before every request to a model: a file above this is a mistake, and
 /// one mistake must not fill the daemon's memory.
@@ -39,23 +40,26 @@ pub struct ContextFile {
 /// `project` says whether the user trusts the project. What these files say steers a model that runs commands with the
 /// user's rights, and a directory that was just cloned may say anything; so without trust only the agent directories are
 /// looked at, and nothing at or above `cwd` is even opened.
+///
+/// `previous` are path and content of files found before: one of them that cannot be read now stays as it was.
 pub fn discover(
     agent_dir: &Path,
     legacy_agent_dir: Option<&Path>,
     cwd: &Path,
     project: bool,
+    previous: &[(String, String)],
 ) -> (Vec<ContextFile>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut files: Vec<ContextFile> = legacy_agent_dir
         .into_iter()
         .chain([agent_dir])
-        .filter_map(|dir| first_in(dir, &mut warnings))
+        .filter_map(|dir| first_in(dir, previous, &mut warnings))
         .collect();
     if project {
         let mut directories: Vec<&Path> = cwd.ancestors().collect();
         directories.reverse();
         let mut found: Vec<ContextFile> =
-            directories.into_iter().filter_map(|dir| first_in(dir, &mut warnings)).collect();
+            directories.into_iter().filter_map(|dir| first_in(dir, previous, &mut warnings)).collect();
         if let Some(copy) = hidden_copy(cwd, &found) {
             found.retain(|file| real(&file.path) != copy);
         }
@@ -67,7 +71,7 @@ pub fn discover(
 }
 
 /// The first name in `dir` that is a regular file which can be read.
-fn first_in(dir: &Path, warnings: &mut Vec<String>) -> Option<ContextFile> {
+fn first_in(dir: &Path, previous: &[(String, String)], warnings: &mut Vec<String>) -> Option<ContextFile> {
     NAMES.iter().find_map(|name| {
         let path = dir.join(name);
         // Asked before opening: to open a named pipe would wait for its writer.
@@ -89,8 +93,10 @@ fn first_in(dir: &Path, warnings: &mut Vec<String>) -> Option<ContextFile> {
                 Some(ContextFile { path, content })
             }
             Err(error) => {
-                warnings.push(format!("cannot read {}: {error}; it is not used", path.display()));
-                None
+                let known = previous.iter().find(|(known, _)| Path::new(known) == path);
+                let outcome = if known.is_some() { "what it said before stays" } else { "it is not used" };
+                warnings.push(format!("cannot read {}: {error}; {outcome}", path.display()));
+                known.map(|(_, content)| ContextFile { path, content: content.clone() })
             }
         }
     })
@@ -101,7 +107,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// The text of a file, cut to [`MAX_BYTES`], and whether that is all of it.
-fn read_bounded(path: &Path) -> io::Result<(String, bool)> {
+pub(crate) fn read_bounded(path: &Path) -> io::Result<(String, bool)> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     let whole = bytes.len() <= MAX_BYTES;
@@ -177,7 +183,7 @@ mod tests {
         /// Paths below the root with their contents, for a session in `cwd`; agent directories `old` and `agent`.
         fn discover(&self, cwd: &str, project: bool) -> (Vec<(String, String)>, Vec<String>) {
             let at = |path: &str| self.root.join(path);
-            let (files, warnings) = discover(&at("agent"), Some(&at("old")), &at(cwd), project);
+            let (files, warnings) = discover(&at("agent"), Some(&at("old")), &at(cwd), project, &[]);
             let files = files
                 .into_iter()
                 .map(|file| {
@@ -318,6 +324,14 @@ mod tests {
             let (files, warnings) = tree.discover("p", true);
             assert_eq!(files, [("p/CLAUDE.md".to_owned(), "x".to_owned())]);
             assert!(warnings.len() == 1 && warnings[0].contains("p/AGENTS.md: "), "{warnings:?}");
+            let path = tree.root.join("p/AGENTS.md");
+            let previous = [(path.to_str().unwrap().to_owned(), "before".to_owned())];
+            let (files, warnings) = discover(&tree.root, None, &tree.root.join("p"), true, &previous);
+            assert_eq!(files, [ContextFile { path, content: "before".to_owned() }]);
+            assert!(
+                warnings.len() == 1 && warnings[0].ends_with("what it said before stays"),
+                "{warnings:?}"
+            );
         }
 
         #[test]

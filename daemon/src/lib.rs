@@ -21,6 +21,7 @@ pub mod handshake;
 pub mod logging;
 pub mod outbox;
 pub mod process;
+pub mod resources;
 pub mod session;
 pub mod sessions;
 pub mod settings;

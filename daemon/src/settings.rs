@@ -25,6 +25,8 @@ use atomic_protocol::model::ThinkingLevel;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::resources::trust::DefaultTrust;
+
 pub use save::{SettingsError, update};
 
 /// Name of the file in each of its directories.
@@ -56,6 +58,15 @@ pub struct Settings {
     pub default_tools: Option<Vec<String>>,
     /// `sessionDir`: where session files are; `~` and relative paths are the reader's to resolve.
     pub session_dir: Option<String>,
+    /// `prompts`: where prompt templates are, as each file that has the key says, the strongest first.
+    pub prompts: Vec<PathList>,
+    /// `skills`: where skills are, likewise.
+    pub skills: Vec<PathList>,
+    /// `enableSkillCommands`: users name skills by `/skill:NAME`.
+    pub enable_skill_commands: bool,
+    /// `defaultProjectTrust`: what holds for a project nobody has decided on. It counts only from files that need no trust
+    /// themselves.
+    pub default_project_trust: DefaultTrust,
     /// `images.blockImages`: no image is sent to a model.
     pub block_images: bool,
     /// `images.autoResize`: large images are made smaller before they are sent.
@@ -72,6 +83,15 @@ pub struct Settings {
     pub compaction: CompactionSettings,
     /// `daemon`.
     pub daemon: DaemonSettings,
+}
+
+/// A list of paths in one settings file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathList {
+    /// The file's directory: relative paths start there.
+    pub directory: PathBuf,
+    /// The entries as they stand there.
+    pub entries: Vec<String>,
 }
 
 /// `retry`: what happens when a model call fails in passing.
@@ -156,16 +176,24 @@ impl Settings {
         legacy_agent_dir: Option<&Path>,
         project: Option<&Path>,
     ) -> (Settings, Vec<String>) {
-        let mut layers = Layers::default();
-        for directory in legacy_agent_dir.into_iter().chain([agent_dir]) {
-            layers.add(directory.join(FILE));
-        }
-        for directory in project.iter().flat_map(|project| PROJECT_DIRECTORIES.map(|name| project.join(name)))
-        {
-            layers.add(directory.join(FILE));
-        }
+        let mut layers = Layers::read_files(agent_dir, legacy_agent_dir, project);
         let settings = layers.settings();
         (settings, layers.warnings)
+    }
+
+    /// Reads the settings again. None when one of the files cannot be read: to go on as if it said nothing would change
+    /// what the user did not change.
+    pub fn reload(
+        agent_dir: &Path,
+        legacy_agent_dir: Option<&Path>,
+        project: Option<&Path>,
+    ) -> (Option<Settings>, Vec<String>) {
+        let mut layers = Layers::read_files(agent_dir, legacy_agent_dir, project);
+        if layers.unreadable {
+            return (None, layers.warnings);
+        }
+        let settings = layers.settings();
+        (Some(settings), layers.warnings)
     }
 }
 
@@ -177,6 +205,8 @@ impl Settings {
 struct Layers {
     files: Vec<(PathBuf, Map<String, Value>)>,
     warnings: Vec<String>,
+    /// One of the files could not be read at all.
+    unreadable: bool,
 }
 
 /// A key in one file.
@@ -189,6 +219,18 @@ enum Found<'a> {
 }
 
 impl Layers {
+    fn read_files(agent_dir: &Path, legacy_agent_dir: Option<&Path>, project: Option<&Path>) -> Layers {
+        let mut layers = Layers::default();
+        for directory in legacy_agent_dir.into_iter().chain([agent_dir]) {
+            layers.add(directory.join(FILE));
+        }
+        for directory in project.iter().flat_map(|project| PROJECT_DIRECTORIES.map(|name| project.join(name)))
+        {
+            layers.add(directory.join(FILE));
+        }
+        layers
+    }
+
     fn add(&mut self, path: PathBuf) {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -198,12 +240,13 @@ impl Layers {
             Err(error) => {
                 self.warnings
                     .push(format!("cannot read {}: {error}; its settings are not used", path.display()));
+                self.unreadable = true;
                 return;
             }
         };
         let text = json::text(&bytes);
         match json::from_str::<Value>(without_bom(&text)) {
-            Ok(Value::Object(object)) => self.files.push((path, object)),
+            Ok(Value::Object(object)) => return self.files.push((path, object)),
             Ok(_) => {
                 self.warnings.push(format!(
                     "{} holds no JSON object; its settings are not used",
@@ -218,6 +261,7 @@ impl Layers {
                 reason(&error)
             )),
         }
+        self.unreadable = true;
     }
 
     /// The strongest good value of `key`; each bad one is a warning that says what was `expected`.
@@ -251,6 +295,19 @@ impl Layers {
 
     fn texts(&mut self, key: &str) -> Option<Vec<String>> {
         self.read(key, "a list of strings", typed)
+    }
+
+    /// The good values of a list of paths in each file, the strongest first.
+    fn paths(&mut self, key: &str) -> Vec<PathList> {
+        // For the warnings.
+        self.texts(key);
+        let of_file = |(path, object): &(PathBuf, Map<String, Value>)| match find(object, key) {
+            Found::Value(value) => {
+                Some(PathList { directory: path.parent()?.to_owned(), entries: typed(value)? })
+            }
+            _ => None,
+        };
+        self.files.iter().rev().filter_map(of_file).collect()
     }
 
     fn flag(&mut self, key: &str, default: bool) -> bool {
@@ -289,6 +346,14 @@ impl Layers {
             shell_command_prefix: self.text("shellCommandPrefix"),
             default_tools: self.texts("defaultTools"),
             session_dir: self.text("sessionDir"),
+            prompts: self.paths("prompts"),
+            skills: self.paths("skills"),
+            enable_skill_commands: self.flag("enableSkillCommands", true),
+            default_project_trust: self.word(
+                "defaultProjectTrust",
+                "\"ask\", \"always\" or \"never\"",
+                DefaultTrust::parse,
+            ),
             block_images: self.flag("images.blockImages", false),
             image_auto_resize: self.flag("images.autoResize", true),
             thinking_budgets: ThinkingLevel::ALL

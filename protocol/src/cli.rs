@@ -69,6 +69,13 @@ pub enum Invocation {
     },
     /// `atomic logs`.
     Logs(LogsOptions),
+    /// `atomic trust`.
+    Trust {
+        /// The project; absent: the current directory.
+        directory: Option<PathBuf>,
+        /// Forget it.
+        revoke: bool,
+    },
 }
 
 /// Options of `atomic logs`.

@@ -237,6 +237,17 @@ pub enum Command {
         /// The key.
         key: String,
     },
+    /// What can be sent as `/name`: prompt templates and skills.
+    GetCommands,
+    /// What an argument of a command could be.
+    GetCommandCompletions {
+        /// The command.
+        command_name: String,
+        /// What is typed of the argument.
+        argument_prefix: String,
+    },
+    /// Read settings, resources, context files and `models.json` again.
+    Reload,
     /// The answer to a dialog. Gets no answer itself, whatever it holds.
     ExtensionUiResponse(Raw),
 }
@@ -305,9 +316,6 @@ pub enum Lane {
     Concurrent,
 }
 
-/// Commands of seed 001 that this version names but does not have.
-pub const NOT_BUILT: [&str; 1] = ["get_commands"];
-
 impl Command {
     /// The wire's `type`.
     pub fn name(&self) -> &'static str {
@@ -358,6 +366,9 @@ impl Command {
             Command::GetSessionStats => "get_session_stats",
             Command::SetSessionName { .. } => "set_session_name",
             Command::GetEntries { .. } => "get_entries",
+            Command::GetCommands => "get_commands",
+            Command::GetCommandCompletions { .. } => "get_command_completions",
+            Command::Reload => "reload",
             Command::ExtensionUiResponse(_) => "extension_ui_response",
         }
     }
@@ -384,7 +395,8 @@ impl Command {
             | Command::SetSteeringMode { .. }
             | Command::SetFollowUpMode { .. }
             | Command::SetAutoRetry { .. }
-            | Command::SetSessionName { .. } => Lane::Ordinary,
+            | Command::SetSessionName { .. }
+            | Command::Reload => Lane::Ordinary,
             Command::NewSession { .. }
             | Command::Fork { .. }
             | Command::Clone
@@ -399,7 +411,9 @@ impl Command {
             | Command::GetForkMessages
             | Command::GetShortcuts
             | Command::GetSessionStats
-            | Command::GetEntries { .. } => Lane::Read,
+            | Command::GetEntries { .. }
+            | Command::GetCommands
+            | Command::GetCommandCompletions { .. } => Lane::Read,
             Command::Abort
             | Command::AbortRetry
             | Command::AbortCompaction

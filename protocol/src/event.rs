@@ -139,6 +139,15 @@ pub enum Event {
         /// The name; absent when cleared.
         name: Option<String>,
     },
+    /// Something of the user's own failed: an extension, or a skill that was named and cannot be used.
+    ExtensionError {
+        /// Its file.
+        extension_path: String,
+        /// What it was asked to do, for example `tool_call` or `skill_expansion`.
+        event: String,
+        /// Why, for a person.
+        error: String,
+    },
 }
 
 /// Where a shell command printed.
@@ -248,6 +257,7 @@ impl Event {
             Event::ModelChanged { .. } => "model_changed",
             Event::ThinkingLevelChanged { .. } => "thinking_level_changed",
             Event::SessionInfoChanged { .. } => "session_info_changed",
+            Event::ExtensionError { .. } => "extension_error",
         }
     }
 
@@ -328,6 +338,9 @@ impl Event {
             Event::ThinkingLevelChanged { level } => {
                 object.str("level", level);
             }
+            Event::ExtensionError { extension_path, event, error } => {
+                object.str("extensionPath", extension_path).str("event", event).str("error", error);
+            }
             Event::SessionInfoChanged { name } => {
                 if let Some(name) = name {
                     object.str("name", name);
@@ -407,6 +420,11 @@ impl Event {
                 source: string("source")?,
             },
             "thinking_level_changed" => Event::ThinkingLevelChanged { level: string("level")? },
+            "extension_error" => Event::ExtensionError {
+                extension_path: string("extensionPath")?,
+                event: string("event")?,
+                error: string("error")?,
+            },
             "session_info_changed" => Event::SessionInfoChanged { name: string("name") },
             _ => return None,
         })

@@ -8,6 +8,7 @@
 //!   to each other around them.
 //! * [`message`], [`entry`] are what a session is made of; [`model`] is what a model is asked and what it answers;
 //!   [`tool`] is what a tool is told and what it returns.
+//! * [`trust`] is the file of remembered decisions about projects.
 //! * [`cli`] is the one definition of the command line, read by the shim and by the daemon.
 //!
 //! Wire names are spelled exactly once, here.
@@ -26,5 +27,6 @@ pub mod model;
 pub mod response;
 pub mod time;
 pub mod tool;
+pub mod trust;
 
 pub use json::Raw;

@@ -16,6 +16,7 @@ mod pending;
 mod run;
 mod session;
 mod stdio;
+mod trust;
 mod up;
 
 #[cfg(unix)]
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Status { json }) => admin::status(json),
         Ok(Invocation::Stop { force, wait }) => admin::stop(force, wait),
         Ok(Invocation::Logs(options)) => logs::run(&options),
+        Ok(Invocation::Trust { directory, revoke }) => trust::run(directory.as_deref(), revoke),
     };
     ExitCode::from(code)
 }

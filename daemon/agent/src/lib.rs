@@ -41,6 +41,7 @@ mod input;
 mod join;
 pub mod prompt;
 mod queue;
+mod reload;
 mod retry;
 mod run;
 mod tools;
@@ -60,6 +61,7 @@ pub use effect::{Effect, ModelCall};
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, RequestId, TimerId, ToolRunId};
+pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
 use crate::commands::PendingPrompt;

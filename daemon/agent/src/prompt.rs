@@ -42,6 +42,8 @@ pub struct PromptParts {
     pub tools: Arc<[ToolSpec]>,
     /// Path and content of the files that tell about the project, in the order they are to be read.
     pub context_files: Vec<(String, String)>,
+    /// Skills the model may read, in the order in which they are named; told only while the `read` tool is on.
+    pub skills: Vec<SkillSummary>,
     /// The model's display name.
     pub model_name: String,
     /// How much it thinks.
@@ -50,6 +52,17 @@ pub struct PromptParts {
     pub date: String,
     /// The session's directory.
     pub cwd: String,
+}
+
+/// What a model is told of a skill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is for, in the words of its author.
+    pub description: String,
+    /// The file to read.
+    pub location: String,
 }
 
 /// The system prompt for `parts`. It ends with the four lines that name the model, its reasoning level, the date and the
@@ -64,6 +77,9 @@ pub fn system_prompt(parts: &PromptParts) -> String {
     }
     if !parts.context_files.is_empty() {
         section(&mut out, &project_context(&parts.context_files));
+    }
+    if !parts.skills.is_empty() && parts.tools.iter().any(|tool| tool.name == "read") {
+        section(&mut out, &skills(&parts.skills));
     }
     let facts = format!(
         "Model: {}\nReasoning level: {}\nCurrent date: {}\nCurrent working directory: {}\n",
@@ -140,6 +156,29 @@ fn project_context(files: &[(String, String)]) -> String {
     out
 }
 
+/// The skills as the Agent Skills specification lists them for models.
+fn skills(skills: &[SkillSummary]) -> String {
+    let mut out = "# Skills\n\nEach of these files says how to do one kind of task. When the task at hand is of that kind, \
+                   read the file first. Relative paths in it start from the directory the file is in.\n\n\
+                   <available_skills>\n"
+        .to_owned();
+    for skill in skills {
+        let [name, description, location] =
+            [&skill.name, &skill.description, &skill.location].map(|text| escaped(text.trim()));
+        let _ = write!(
+            out,
+            "  <skill>\n    <name>{name}</name>\n    <description>{description}</description>\n    \
+             <location>{location}</location>\n  </skill>\n"
+        );
+    }
+    out.push_str("</available_skills>");
+    out
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 /// A Windows path as models and shells there take it. Elsewhere a backslash is part of a name and stays.
 fn forward_slashes(path: &str) -> String {
     let bytes = path.as_bytes();
@@ -169,6 +208,7 @@ mod tests {
             append: Vec::new(),
             tools: tools.into(),
             context_files: Vec::new(),
+            skills: Vec::new(),
             model_name: "M 1".into(),
             thinking: ThinkingLevel::Medium,
             date: "2025-02-03".into(),
@@ -251,6 +291,40 @@ lines
         assert!(text.ends_with(&format!("</context_file>\n\n{FACTS}")), "{text}");
         parts = PromptParts { custom: Some(String::new()), append: vec![], context_files: vec![], ..parts };
         assert_eq!(system_prompt(&parts), FACTS, "an empty prompt was asked for");
+    }
+
+    #[test]
+    fn skills_are_told_while_they_can_be_read() {
+        let skills = vec![SkillSummary {
+            name: "pdf".into(),
+            description: "Reads <PDF> & \"more\"".into(),
+            location: "/s/pdf/SKILL.md".into(),
+        }];
+        let mut parts = PromptParts { skills, ..parts(vec![tool("bash", None, &[])]) };
+        parts.custom = Some("Custom.".into());
+        parts.context_files = vec![("/a".into(), "x".into())];
+        assert!(!system_prompt(&parts).contains("skill"));
+        parts.tools = vec![tool("read", None, &[])].into();
+        let text = system_prompt(&parts);
+        let expected = format!(
+            "</context_file>
+
+# Skills
+
+Each of these files says how to do one kind of task. When the task at hand is of that kind, read the file first. \
+             Relative paths in it start from the directory the file is in.
+
+<available_skills>
+  <skill>
+    <name>pdf</name>
+    <description>Reads &lt;PDF&gt; &amp; &quot;more&quot;</description>
+    <location>/s/pdf/SKILL.md</location>
+  </skill>
+</available_skills>
+
+{FACTS}"
+        );
+        assert!(text.ends_with(&expected), "{text}");
     }
 
     #[test]

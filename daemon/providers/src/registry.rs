@@ -139,6 +139,17 @@ impl Registry {
         Registry { shared: Arc::new(shared), api_key: None, demo: false }
     }
 
+    /// This view with `models.json` read anew (blocking, one small file), and what is wrong with it. A wrong file changes
+    /// nothing.
+    pub fn reloaded(&self) -> (Registry, Vec<String>) {
+        let new = Registry::load(self.shared.setup.clone());
+        if !new.warnings().is_empty() {
+            let warnings = new.warnings().to_vec();
+            return (self.clone(), warnings);
+        }
+        (Registry { shared: new.shared, api_key: self.api_key.clone(), demo: self.demo }, Vec::new())
+    }
+
     /// What went wrong with the user's files, for a person.
     pub fn warnings(&self) -> &[String] {
         &self.shared.warnings

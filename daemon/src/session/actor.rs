@@ -26,6 +26,7 @@ use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, Ses
 use crate::clock;
 use crate::connection::Client;
 use crate::daemon::Daemon;
+use crate::resources::Resources;
 use crate::settings::{self, Durability, OnDisconnect, Settings};
 use crate::ticket::Ticket;
 
@@ -43,6 +44,7 @@ pub(super) struct Actor {
     pub(super) store: Store,
     pub(super) registry: Registry,
     pub(super) settings: Settings,
+    pub(super) resources: Arc<Resources>,
     pub(super) environment: ToolEnvironment,
     pub(super) clients: Vec<Arc<Client>>,
 
@@ -70,7 +72,7 @@ pub(super) struct Actor {
     ending: bool,
     attached_once: bool,
     /// The provider a key was found for; it is not looked for again before every prompt.
-    key_found_for: Option<String>,
+    pub(super) key_found_for: Option<String>,
     /// Stays loaded without clients.
     kept: bool,
     unload_at: Option<Instant>,
@@ -84,6 +86,7 @@ pub(crate) struct Prepared {
     pub(super) store: Store,
     pub(super) registry: Registry,
     pub(super) settings: Settings,
+    pub(super) resources: Arc<Resources>,
     pub(super) environment: ToolEnvironment,
     /// Record the model and the thinking level in the file.
     pub(super) record: (bool, bool),
@@ -119,6 +122,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         store: prepared.store,
         registry: prepared.registry,
         settings: prepared.settings,
+        resources: prepared.resources,
         environment: prepared.environment,
         clients: Vec::new(),
         inbox,
@@ -304,14 +308,17 @@ impl Actor {
                 }
                 let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
                 self.agent.set_date(clock::local_date(tz.as_deref()));
-                let command = AgentCommand::Prompt { text: message, images, behavior: streaming_behavior };
+                let text = self.expanded(message).await;
+                let command = AgentCommand::Prompt { text, images, behavior: streaming_behavior };
                 self.ask(ticket, command);
             }
             Command::Steer { message, images } => {
-                self.ask(ticket, AgentCommand::Steer { text: message, images })
+                let text = self.expanded(message).await;
+                self.ask(ticket, AgentCommand::Steer { text, images });
             }
             Command::FollowUp { message, images } => {
-                self.ask(ticket, AgentCommand::FollowUp { text: message, images });
+                let text = self.expanded(message).await;
+                self.ask(ticket, AgentCommand::FollowUp { text, images });
             }
             Command::Abort => self.ask(ticket, AgentCommand::Abort),
             Command::ClearQueue => self.ask(ticket, AgentCommand::ClearQueue),
@@ -361,6 +368,7 @@ impl Actor {
                 data.extend_from_slice(b"]}");
                 ticket.succeed(Some(&data));
             }
+            Command::Reload => self.reload(ticket).await,
             read => self.read(ticket, &read),
         }
     }

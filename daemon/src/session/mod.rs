@@ -1,12 +1,16 @@
 //! Sessions: one task owns one session, everybody else holds a handle.
 //!
-//! * [`open`] finds or makes a session for a caller, `shape` decides its model, tools and system prompt;
+//! * [`open`] finds or makes a session for a caller, `inputs` reads files for it, `shape` decides its model, tools and
+//!   system prompt;
 //! * `actor` is the task; `effects` performs what the agent decides; `reads` answers what changes nothing; `work` runs
-//!   models, tools and shell commands as child tasks, `changes` says when a call that changes a file begins.
+//!   models, tools and shell commands as child tasks, `changes` says when a call that changes a file begins; `expansion`
+//!   puts prompt templates and skills in place.
 
 pub(crate) mod actor;
 mod changes;
 mod effects;
+mod expansion;
+mod inputs;
 
 pub mod open;
 mod reads;

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::{Agent, Config, IdSource, RetryPolicy};
+use atomic_agent::{Agent, Config, IdSource};
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::Hello;
@@ -17,6 +17,7 @@ use atomic_session_store::{self as store, Store};
 use atomic_tools::{SessionEnv, ToolEnvironment};
 
 use super::actor::Prepared;
+use super::inputs::{self, Inputs};
 use super::shape::{self, Chosen};
 use super::{Opening, SessionHandle, SessionInfo};
 use crate::clock;
@@ -154,6 +155,7 @@ pub async fn fresh(
 fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -> Option<String> {
     let tools =
         |options: &SessionOptions| (options.tools.clone(), options.no_tools, options.no_builtin_tools);
+    let given = |paths: &[PathBuf], made_with: &[PathBuf]| !paths.is_empty() && paths != made_with;
     let given = [
         ("--provider", options.provider.is_some() && options.provider != made_with.provider),
         ("--model", options.model.is_some() && options.model != made_with.model),
@@ -172,6 +174,14 @@ fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -
             "--append-system-prompt",
             !options.append_system_prompt.is_empty()
                 && options.append_system_prompt != made_with.append_system_prompt,
+        ),
+        ("--prompt-template", given(&options.prompt_templates, &made_with.prompt_templates)),
+        ("--no-prompt-templates", options.no_prompt_templates && !made_with.no_prompt_templates),
+        ("--skill", given(&options.skills, &made_with.skills)),
+        ("--no-skills", options.no_skills && !made_with.no_skills),
+        (
+            if options.approve == Some(true) { "--approve" } else { "--no-approve" },
+            options.approve.is_some() && options.approve != made_with.approve,
         ),
         ("--no-context-files", options.no_context_files && !made_with.no_context_files),
         ("--name", options.name.is_some() && options.name != made_with.name),
@@ -397,8 +407,9 @@ impl Work {
                 opening.cwd.display()
             ));
         }
-        // Project-local inputs wait for project trust, which this version cannot be told.
-        let (settings, mut notices) = Settings::load(&daemon.agent_dir, None, None);
+        let mut notices = Vec::new();
+        let inputs = Inputs::load(&daemon.agent_dir, &opening, &cwd, None, &mut notices);
+        let settings = &inputs.settings;
         let provider_env: Env = opening
             .env
             .iter()
@@ -413,15 +424,15 @@ impl Work {
         notices.extend(registry.warnings().iter().cloned());
         let saved = context.model.as_ref();
         let Chosen { registry, model, thinking: typed } =
-            shape::choose_model(registry, options, saved, reattached, &settings, &mut notices)?;
+            shape::choose_model(registry, options, saved, reattached, settings, &mut notices)?;
         let thinking = (options.thinking.filter(|_| !reattached))
             .or(typed)
             .or_else(|| context.thinking.as_deref().and_then(ThinkingLevel::parse))
             .or(settings.default_thinking_level)
             .unwrap_or(ThinkingLevel::Medium);
-        let tools = shape::choose_tools(options, &settings, &mut notices);
-        let prompt =
-            shape::prompt_parts(&daemon.agent_dir, &opening, &cwd, tools.clone(), thinking, &mut notices)?;
+        let tools = shape::choose_tools(options, settings, &mut notices);
+        let sources = inputs.sources(&daemon.agent_dir, &opening, &cwd);
+        let prompt = shape::prompt_parts(&sources, &inputs.resources, None, &mut notices)?;
         let id = store.header().id.clone();
         let file = store.path().map(Path::to_owned);
         let (record_model, record_thinking) = (is_new, context.thinking.is_none());
@@ -435,11 +446,7 @@ impl Work {
                 leaf: store.leaf().cloned(),
                 steering_mode: settings.steering_mode,
                 follow_up_mode: settings.follow_up_mode,
-                retry: RetryPolicy {
-                    enabled: settings.retry.enabled,
-                    max_retries: settings.retry.max_retries,
-                    base_delay_ms: settings.retry.base_delay_ms,
-                },
+                retry: inputs::retry_policy(&settings.retry),
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );
@@ -456,13 +463,16 @@ impl Work {
         let name = options.name.clone().filter(|_| !reattached);
         let info = SessionInfo { id, file, cwd, header: store.header().clone(), opening };
         let record = (record_model, record_thinking);
-        let prepared = Prepared { daemon, info, agent, store, registry, settings, environment, record, name };
+        let Inputs { settings, resources, .. } = inputs;
+        let prepared =
+            Prepared { daemon, info, agent, store, registry, settings, resources, environment, record, name };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
         Ok((prepared, notices))
     }
 }
 
-fn warning(text: &str) -> String {
+/// A line for a person's stderr.
+pub(super) fn warning(text: &str) -> String {
     if text.starts_with("Warning: ") || text.starts_with("Note: ") {
         text.to_owned()
     } else {

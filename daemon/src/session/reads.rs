@@ -29,6 +29,9 @@ impl Actor {
             }
             Command::GetSessionStats => ticket.succeed(Some(&self.stats())),
             Command::GetEntries { since } => self.entries(ticket, since.as_deref()),
+            Command::GetCommands => list(ticket, "commands", self.resources.commands(), Vec::new()),
+            // No command of this version completes its arguments.
+            Command::GetCommandCompletions { .. } => ticket.succeed(Some(br#"{"completions":null}"#)),
             _ => unreachable!("{} is no read", command.name()),
         }
     }

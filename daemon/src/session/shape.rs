@@ -1,6 +1,5 @@
 //! What shapes a session: its model, its tools, its system prompt.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use atomic_agent::prompt::PromptParts;
@@ -10,8 +9,8 @@ use atomic_protocol::tool::ToolSpec;
 use atomic_providers::{Registry, demo};
 use atomic_tools::{DEFAULT_TOOLS, builtin_specs};
 
-use super::Opening;
 use crate::context_files;
+use crate::resources::{self, Resources, Sources};
 use crate::settings::Settings;
 
 /// Longest `--system-prompt` that may be the path of a file.
@@ -105,46 +104,57 @@ pub(super) fn choose_tools(
     specs.iter().filter(active).cloned().collect()
 }
 
-/// What the system prompt is made of. Blocking: reads the files that are named and the context files.
+/// What the system prompt is made of; what the agent keeps current itself is empty. Blocking: reads the files that are
+/// named, those of the agent directories and the project, and the context files. A context file that was in `previous` and
+/// cannot be read now stays as it was.
 ///
 /// # Errors
-/// When a named file cannot be read; a line for the caller's stderr.
+/// When a file that stands for a whole prompt cannot be read; a line for the caller's stderr.
 pub(super) fn prompt_parts(
-    agent_dir: &Path,
-    opening: &Opening,
-    cwd: &Path,
-    tools: Arc<[ToolSpec]>,
-    thinking: ThinkingLevel,
+    sources: &Sources<'_>,
+    resources: &Resources,
+    previous: Option<&PromptParts>,
     notices: &mut Vec<String>,
 ) -> Result<PromptParts, String> {
-    let options = &opening.options;
+    let options = sources.options;
     // A prompt may be given as a text or as the path of a file that holds it.
     let text_of = |given: &String| {
-        let path = opening.cwd.join(given);
+        let path = sources.caller_cwd.join(given);
         if given.len() >= MAX_PATH || !path.is_file() {
             return Ok(given.clone());
         }
         std::fs::read_to_string(&path)
             .map_err(|error| format!("Error: cannot read the system prompt {}: {error}", path.display()))
     };
+    let given = options.system_prompt.as_ref().map(text_of).transpose()?;
+    let appended: Vec<String> = options.append_system_prompt.iter().map(text_of).collect::<Result<_, _>>()?;
+    let (system, append_system) = resources::prompt_files(sources)?;
     let (files, warnings) = if options.no_context_files {
         (Vec::new(), Vec::new())
     } else {
-        context_files::discover(agent_dir, None, cwd, false)
+        let known = previous.map_or(&[][..], |previous| &previous.context_files);
+        context_files::discover(
+            sources.agent_dir,
+            sources.legacy_agent_dir,
+            sources.cwd,
+            sources.trusted,
+            known,
+        )
     };
     notices.extend(warnings);
     Ok(PromptParts {
-        custom: options.system_prompt.as_ref().map(text_of).transpose()?,
-        append: options.append_system_prompt.iter().map(text_of).collect::<Result<_, _>>()?,
-        tools,
+        custom: given.or(system),
+        append: if appended.is_empty() { append_system.into_iter().collect() } else { appended },
+        tools: Arc::default(),
         context_files: files
             .into_iter()
             .map(|file| (file.path.to_string_lossy().into_owned(), file.content))
             .collect(),
+        skills: resources.skill_summaries(),
         model_name: String::new(),
-        thinking,
+        thinking: ThinkingLevel::Off,
         // Set when a prompt comes: a session may live for days.
         date: String::new(),
-        cwd: cwd.to_string_lossy().into_owned(),
+        cwd: sources.cwd.to_string_lossy().into_owned(),
     })
 }

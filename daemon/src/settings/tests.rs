@@ -56,6 +56,8 @@ fn every_key_is_read() {
           \"defaultProvider\": \"anthropic\", \"defaultModel\": \"m\", \"defaultThinkingLevel\": \"xhigh\",
           \"enabledModels\": [\"a*\"], \"steeringMode\": \"all\", \"followUpMode\": \"one-at-a-time\",
           \"shellPath\": \"/bin/zsh\", \"shellCommandPrefix\": \"set -e;\", \"defaultTools\": [],
+          \"prompts\": [\"p\", \"!q\"], \"skills\": [\"~/k\"], \"enableSkillCommands\": false,
+          \"defaultProjectTrust\": \"always\",
           \"sessionDir\": \"~/s\", \"images\": {\"blockImages\": true, \"autoResize\": false},
           \"thinkingBudgets\": {\"low\": 5, \"unknown\": 6}, \"httpProxy\": \"http://p\", \"streamDeadlineMs\": 0,
           \"retry\": {\"enabled\": false, \"maxRetries\": 5.0, \"baseDelayMs\": 10},
@@ -77,6 +79,10 @@ fn every_key_is_read() {
         shell_command_prefix: Some("set -e;".into()),
         default_tools: Some(vec![]),
         session_dir: Some("~/s".into()),
+        prompts: vec![PathList { directory: home.at("agent"), entries: vec!["p".into(), "!q".into()] }],
+        skills: vec![PathList { directory: home.at("agent"), entries: vec!["~/k".into()] }],
+        enable_skill_commands: false,
+        default_project_trust: DefaultTrust::Always,
         block_images: true,
         image_auto_resize: false,
         thinking_budgets: BTreeMap::from([(ThinkingLevel::Low, 5)]),
@@ -122,6 +128,40 @@ fn files_are_merged_key_by_key() {
     let (settings, _) = Settings::load(&home.at("agent"), None, None);
     assert_eq!(settings.default_model.as_deref(), Some("2"), "without trust and legacy");
     assert_eq!(settings.retry, RetrySettings { enabled: false, max_retries: 3, base_delay_ms: 2000 });
+}
+
+#[test]
+fn lists_of_paths_keep_their_directories() {
+    let home = Home::new(&[
+        ("old/settings.json", r#"{"skills":["1"]}"#),
+        (GLOBAL, r#"{"prompts":["2"],"skills":"wrong"}"#),
+        ("project/.atomic/settings.json", r#"{"prompts":[],"skills":["3"]}"#),
+    ]);
+    let (settings, warnings) = home.load();
+    let list = |directory: &str, entries: &[&str]| PathList {
+        directory: home.at(directory),
+        entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+    };
+    assert_eq!(settings.skills, [list("project/.atomic", &["3"]), list("old", &["1"])]);
+    assert_eq!(settings.prompts, [list("project/.atomic", &[]), list("agent", &["2"])]);
+    assert!(warnings.len() == 1 && warnings[0].contains("skills must be a list of strings"), "{warnings:?}");
+}
+
+#[test]
+fn a_reload_gives_nothing_when_a_file_cannot_be_read() {
+    let home = Home::new(&[(GLOBAL, r#"{"shellPath":"/bin/sh"}"#)]);
+    let reload = || Settings::reload(&home.at("agent"), Some(&home.at("old")), Some(&home.at("project")));
+    assert_eq!(reload().0, Some(home.load().0));
+    for text in ["{", "[]", "3"] {
+        fs::write(home.at(GLOBAL), text).unwrap();
+        let (settings, warnings) = reload();
+        assert!(
+            settings.is_none() && warnings.len() == 1 && warnings[0].contains("settings.json"),
+            "{warnings:?}"
+        );
+    }
+    fs::remove_file(home.at(GLOBAL)).unwrap();
+    assert_eq!(reload(), (Some(Settings::default()), vec![]), "a file that is gone says nothing");
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub fn command() -> Command {
         .subcommand(verb("stop", flags::STOP, help::STOP_HELP))
         .subcommand(verb("logs", flags::LOGS, help::LOGS_HELP))
         .subcommand(
+            verb("trust", flags::TRUST, help::TRUST_HELP).arg(Arg::new("DIR").value_hint(ValueHint::DirPath)),
+        )
+        .subcommand(
             verb("export", flags::ONLY_WORDS, help::EXPORT_HELP)
                 .args([file("FILE").required(true), file("OUT")]),
         )

@@ -103,6 +103,9 @@ pub(super) const LOGS: &[Flag] = &[
     HELP,
 ];
 
+/// Those of `atomic trust`.
+pub(super) const TRUST: &[Flag] = &[flag("revoke", "", Takes::Nothing), HELP];
+
 /// Those of verbs that take words only.
 pub(super) const ONLY_WORDS: &[Flag] = &[HELP];
 

@@ -8,7 +8,7 @@ Drive a coding agent from an editor or a script, over JSON Lines on stdin and st
 Usage: atomic --mode rpc [OPTIONS]                        commands on stdin, answers and events on stdout
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...    run the messages, events on stdout
        atomic -p [OPTIONS] [MESSAGE|@FILE]...             run the messages, the last answer's text on stdout
-       atomic status | stop | logs | export | completions | man
+       atomic status | stop | logs | trust | export | completions | man
 
 A message may also come on stdin; @FILE puts a text or an image before the first message. The first client starts
 atomicd, which owns all sessions of the user; in rpc mode a run goes on when its client leaves.
@@ -123,6 +123,19 @@ Usage: atomic logs [-n N] [-f] [--level LEVEL] [--path]
 
 Example
   atomic logs -n 200 -f
+";
+
+pub(super) const TRUST_HELP: &str = "\
+Remember that a project is trusted: sessions there load its own settings, prompts,
+skills, system prompt and context files. Holds for what lies below the directory.
+
+Usage: atomic trust [DIR] [--revoke]
+
+  DIR        The project (default: the current directory)
+  --revoke   Forget it
+
+Example
+  atomic trust ~/src/mine
 ";
 
 pub(super) const EXPORT_HELP: &str = "\

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::{self, Flag, Given, Takes, WORDS, text};
-use super::help::{COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, STATUS_HELP, STOP_HELP};
+use super::help::{
+    COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, STATUS_HELP, STOP_HELP, TRUST_HELP,
+};
 use super::{
     CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS, LogsOptions, OnDisconnect, OutputMode,
     SHELLS, SessionOptions,
@@ -37,6 +39,20 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
             })
         }
         Some("logs") => logs(read("logs", flags::LOGS, false, rest)?),
+        Some("trust") => {
+            let mut given = read("trust", flags::TRUST, true, rest)?;
+            if given.has("help") {
+                return Ok(Invocation::Help(TRUST_HELP));
+            }
+            let revoke = given.has("revoke");
+            match given.values(WORDS).as_slice() {
+                [] => Ok(Invocation::Trust { directory: None, revoke }),
+                [directory] => Ok(Invocation::Trust { directory: Some(directory.into()), revoke }),
+                [_, more, ..] => {
+                    Err(CliError::new(format_args!("Unexpected argument: {}", more.to_string_lossy())))
+                }
+            }
+        }
         Some("export") => words("export", EXPORT_HELP, rest, 1..=2, |words| {
             let mut words = words.into_iter().map(PathBuf::from);
             let file = words.next().unwrap_or_default();

@@ -312,3 +312,37 @@ fn a_path_need_not_be_utf8() {
     let argv = ["--mode".into(), "rpc".into(), "--model".into(), OsString::from_vec(vec![0xff])];
     assert_eq!(parse(&argv).unwrap_err().text, "Error: An argument is not valid UTF-8\n");
 }
+
+#[test]
+fn trust_is_a_verb_of_its_own() {
+    let trust = |directory: Option<&str>, revoke| {
+        Ok(Invocation::Trust { directory: directory.map(PathBuf::from), revoke })
+    };
+    assert_eq!(parse_words(&["trust"]), trust(None, false));
+    assert_eq!(parse_words(&["trust", "a b", "--revoke"]), trust(Some("a b"), true));
+    assert_eq!(parse_words(&["trust", "-h"]), Ok(Invocation::Help(help::TRUST_HELP)));
+    assert!(error_of(&["trust", "a", "b"]).contains("Unexpected argument: b"));
+}
+
+#[test]
+fn resources_are_named_and_turned_off() {
+    let options = options_of(&["--skill", "a", "--prompt-template", "-p", "--skill=b", "-ns", "-np"]);
+    assert_eq!(options.skills, [PathBuf::from("a"), PathBuf::from("b")]);
+    assert_eq!(options.prompt_templates, [PathBuf::from("-p")]);
+    assert!(options.no_skills && options.no_prompt_templates);
+}
+
+#[test]
+fn the_last_word_about_trust_counts() {
+    for (arguments, approve) in [
+        (&[][..], None),
+        (&["-a"], Some(true)),
+        (&["--approve"], Some(true)),
+        (&["-na"], Some(false)),
+        (&["--no-approve"], Some(false)),
+        (&["-a", "-na"], Some(false)),
+        (&["-na", "-a", "-a"], Some(true)),
+    ] {
+        assert_eq!(options_of(arguments).approve, approve, "{arguments:?}");
+    }
+}

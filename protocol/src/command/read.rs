@@ -8,7 +8,7 @@ use crate::message::Block;
 use crate::model::ThinkingLevel;
 use crate::response;
 
-use super::{ApiKey, Command, LoginKind, NOT_BUILT, QueueMode, Request, StreamingBehavior};
+use super::{ApiKey, Command, LoginKind, QueueMode, Request, StreamingBehavior};
 
 impl Request {
     /// Reads a line (without its LF).
@@ -178,10 +178,15 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
         "export_html" => Command::ExportHtml { output_path: read.optional_string("outputPath")? },
         "get_shortcuts" => Command::GetShortcuts,
         "invoke_shortcut" => Command::InvokeShortcut { key: read.string("key")? },
+        "get_commands" => Command::GetCommands,
+        "get_command_completions" => Command::GetCommandCompletions {
+            command_name: read.string("commandName")?,
+            argument_prefix: read.string("argumentPrefix")?,
+        },
+        "reload" => Command::Reload,
         "extension_ui_response" => {
             Command::ExtensionUiResponse(Raw::from_trusted(Bytes::copy_from_slice(text.trim().as_bytes())))
         }
-        known if NOT_BUILT.contains(&known) => return Err(format!("{known} is not built in this version")),
         unknown => return Err(format!("Unknown command: {unknown}")),
     })
 }

@@ -119,6 +119,9 @@ impl Request {
             Command::SetSessionName { name } => {
                 object.str("name", name);
             }
+            Command::GetCommandCompletions { command_name, argument_prefix } => {
+                object.str("commandName", command_name).str("argumentPrefix", argument_prefix);
+            }
             Command::GetEntries { since: Some(since) } => {
                 object.str("since", since);
             }

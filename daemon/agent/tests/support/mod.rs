@@ -78,6 +78,7 @@ impl World {
                 append: Vec::new(),
                 tools,
                 context_files: Vec::new(),
+                skills: Vec::new(),
                 model_name: String::new(),
                 thinking: ThinkingLevel::Medium,
                 date: "2026-01-01".into(),
