@@ -65,7 +65,9 @@ fn parts(text: &str) -> impl Iterator<Item = Part<'_>> {
                     let (sequence, after) = rest.split_at(end);
                     rest = after;
                     let select = sequence[1..].strip_prefix('[').and_then(|inner| inner.strip_suffix('m'));
-                    if let Some(select) = select.filter(|inner| inner.bytes().all(|byte| matches!(byte, b'0'..=b';'))) {
+                    if let Some(select) =
+                        select.filter(|inner| inner.bytes().all(|byte| matches!(byte, b'0'..=b';')))
+                    {
                         return Some(Part::Select(select));
                     }
                 }
@@ -88,7 +90,8 @@ fn sequence(after: &str) -> Option<usize> {
             matches!(bytes.get(1 + parameters)?, 0x40..=0x7E).then_some(parameters + 2)
         }
         b']' | b'P' | b'X' | b'^' | b'_' => {
-            let end = bytes.iter().take(LONGEST_STRING).position(|byte| matches!(byte, 0x07 | 0x1B | b'\n'))?;
+            let end =
+                bytes.iter().take(LONGEST_STRING).position(|byte| matches!(byte, 0x07 | 0x1B | b'\n'))?;
             match (bytes[end], bytes.get(end + 1)) {
                 (0x07, _) => Some(end + 1),
                 (0x1B, Some(b'\\')) => Some(end + 2),
@@ -235,9 +238,8 @@ const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
 /// The one of the 240 that is nearest.
 fn nearest(rgb: [u16; 3]) -> u8 {
     let rgb = rgb.map(|value| value.min(255) as i32);
-    let distance = |other: [u8; 3]| -> i32 {
-        rgb.iter().zip(other).map(|(a, b)| (a - i32::from(b)).pow(2)).sum()
-    };
+    let distance =
+        |other: [u8; 3]| -> i32 { rgb.iter().zip(other).map(|(a, b)| (a - i32::from(b)).pow(2)).sum() };
     (16..=255u8).min_by_key(|index| distance(colour(*index))).unwrap_or(15)
 }
 
@@ -275,10 +277,19 @@ mod tests {
         for (text, expected) in [
             ("plain <b>", "plain &lt;b&gt;"),
             ("\x1b[31mred\x1b[0m.", "<span class=\"f1\">red</span>."),
-            ("\x1b[1;4;92;41mx\x1b[22m\x1b[39my\x1b[m", "<span class=\"sb su b1 f10\">x</span><span class=\"su b1\">y</span>"),
-            ("\x1b[38;5;196mx\x1b[48;5;16my", "<span class=\"fx x196\">x</span><span class=\"bx x16\"><span class=\"fx x196\">y</span></span>"),
+            (
+                "\x1b[1;4;92;41mx\x1b[22m\x1b[39my\x1b[m",
+                "<span class=\"sb su b1 f10\">x</span><span class=\"su b1\">y</span>",
+            ),
+            (
+                "\x1b[38;5;196mx\x1b[48;5;16my",
+                "<span class=\"fx x196\">x</span><span class=\"bx x16\"><span class=\"fx x196\">y</span></span>",
+            ),
             ("\x1b[38;2;255;0;0mx", "<span class=\"fx x196\">x</span>"),
-            ("\x1b[38:2::0:0:254mx\x1b[38:5:3my", "<span class=\"fx x21\">x</span><span class=\"f3\">y</span>"),
+            (
+                "\x1b[38:2::0:0:254mx\x1b[38:5:3my",
+                "<span class=\"fx x21\">x</span><span class=\"f3\">y</span>",
+            ),
             ("\x1b[7mx\x1b[31my", "<span class=\"fi bi\">x</span><span class=\"fi b1\">y</span>"),
             ("\x1b[4:3mx\x1b[4:0my", "<span class=\"su\">x</span>y"),
             ("\x1b[2K\x1b[1Ax\x1b[?25ly\x1b(B", "xy"),
@@ -287,7 +298,10 @@ mod tests {
             ("\x1b]0;never ended\nx \x1bPy", "␛]0;never ended\nx ␛Py"),
             ("\x1b[31mé\x1b[>4;2mü", "<span class=\"f1\">é</span><span class=\"f1\">ü</span>"),
             ("\x1bé\x1b", "␛é␛"),
-            ("\x1b[999999999999;38;5mx\x1b[38;5;999my", "<span class=\"f0\">x</span><span class=\"f0\">y</span>"),
+            (
+                "\x1b[999999999999;38;5mx\x1b[38;5;999my",
+                "<span class=\"f0\">x</span><span class=\"f0\">y</span>",
+            ),
         ] {
             assert_eq!(shown(text), expected, "{text:?}");
         }
@@ -296,7 +310,10 @@ mod tests {
 
     #[test]
     fn the_240_are_the_usual_ones() {
-        assert_eq!([colour(16), colour(196), colour(231), colour(232), colour(255)], [[0; 3], [255, 0, 0], [255; 3], [8; 3], [238; 3]]);
+        assert_eq!(
+            [colour(16), colour(196), colour(231), colour(232), colour(255)],
+            [[0; 3], [255, 0, 0], [255; 3], [8; 3], [238; 3]]
+        );
         assert!((16..=255).all(|index| colour(nearest(colour(index).map(u16::from))) == colour(index)));
     }
 }

@@ -43,7 +43,8 @@ pub(crate) fn highlighted(out: &mut String, code: &str, language: Option<&'stati
     let Some(language) = language.filter(|_| code.len() <= HIGHLIGHT_BYTES) else {
         return html::text(out, code);
     };
-    let mut scanner = Scanner { out, code, language, at: 0, plain: 0, line_start: true, command: true, in_tag: false };
+    let mut scanner =
+        Scanner { out, code, language, at: 0, plain: 0, line_start: true, command: true, in_tag: false };
     while scanner.at < code.len() {
         scanner.step();
     }
@@ -123,7 +124,10 @@ impl Scanner<'_> {
         let line = self.rest().split('\n').next().unwrap_or_default();
         match self.language.flavor {
             Flavor::Preprocessor if line.starts_with('#') => {
-                let length = 1 + line[1..].bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b' ').count();
+                let length = 1 + line[1..]
+                    .bytes()
+                    .take_while(|byte| byte.is_ascii_alphabetic() || *byte == b' ')
+                    .count();
                 let length = line[..length].trim_end().len();
                 self.token(Token::Mark, self.at + length);
                 true
@@ -137,7 +141,8 @@ impl Scanner<'_> {
                 let key = line[dashes..]
                     .bytes()
                     .take_while(|byte| {
-                        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'"' | b'\'')
+                        byte.is_ascii_alphanumeric()
+                            || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'"' | b'\'')
                     })
                     .count();
                 let after = line[dashes + key..].trim_start_matches([' ', '\t']);
@@ -157,7 +162,8 @@ impl Scanner<'_> {
         if let Some((open, close)) = self.language.block_comment
             && rest.starts_with(open)
         {
-            let length = rest[open.len()..].find(close).map_or(rest.len(), |at| open.len() + at + close.len());
+            let length =
+                rest[open.len()..].find(close).map_or(rest.len(), |at| open.len() + at + close.len());
             self.token(Token::Comment, self.at + length);
             return true;
         }
@@ -198,7 +204,8 @@ impl Scanner<'_> {
                 true
             }
             (Flavor::Rust, b'r' | b'b') => {
-                let prefix = self.rest().bytes().take_while(|byte| matches!(byte, b'r' | b'b')).take(2).count();
+                let prefix =
+                    self.rest().bytes().take_while(|byte| matches!(byte, b'r' | b'b')).take(2).count();
                 let hashes = self.rest()[prefix..].bytes().take_while(|byte| *byte == b'#').count();
                 let raw = self.rest()[..prefix].contains('r');
                 if !raw || self.byte(prefix + hashes) != b'"' || word_before(self.code, self.at) {
@@ -232,13 +239,18 @@ impl Scanner<'_> {
                 let length = match self.byte(1) {
                     b'{' => self.rest().split(['}', '\n']).next().map_or(1, |name| name.len() + 1),
                     b'(' => return false,
-                    _ => 1 + word_length(&self.rest()[1..]).max(usize::from(self.byte(1).is_ascii_punctuation())),
+                    _ => {
+                        1 + word_length(&self.rest()[1..])
+                            .max(usize::from(self.byte(1).is_ascii_punctuation()))
+                    }
                 };
                 self.token(Token::Key, (self.at + length).min(self.code.len()));
                 true
             }
-            (Flavor::Markup, b'<') if matches!(self.byte(1), b'a'..=b'z' | b'A'..=b'Z' | b'/' | b'!' | b'?') => {
-                let name = self.rest()[2..].bytes().take_while(|byte| is_word(*byte) || matches!(byte, b'-' | b':'));
+            (Flavor::Markup, b'<') if matches!(self.byte(1), b'a'..=b'z' | b'A'..=b'Z' | b'/' | b'!' | b'?') =>
+            {
+                let name =
+                    self.rest()[2..].bytes().take_while(|byte| is_word(*byte) || matches!(byte, b'-' | b':'));
                 let length = 2 + name.count();
                 self.in_tag = true;
                 self.token(Token::Keyword, self.at + length);
@@ -318,14 +330,24 @@ impl Scanner<'_> {
             Flavor::Shell if command => {
                 let assigned = after.starts_with('=');
                 self.command = assigned && after[1..].starts_with('$');
-                let end = end + after.bytes().take_while(|byte| is_word(*byte) || matches!(byte, b'-' | b'.' | b'/')).count();
+                let end = end
+                    + after
+                        .bytes()
+                        .take_while(|byte| is_word(*byte) || matches!(byte, b'-' | b'.' | b'/'))
+                        .count();
                 self.token(if assigned { Token::Key } else { Token::Call }, end);
                 return;
             }
             Flavor::Css => after.trim_start_matches([' ', '-']).starts_with(':').then_some(Token::Key),
             Flavor::Keys | Flavor::Settings | Flavor::Shell => None,
-            _ if after.starts_with('(') || (after.starts_with("!(") && self.language.flavor == Flavor::Rust) => Some(Token::Call),
-            _ if word.starts_with(|first: char| first.is_ascii_uppercase()) && !self.language.any_case => Some(Token::Type),
+            _ if after.starts_with('(')
+                || (after.starts_with("!(") && self.language.flavor == Flavor::Rust) =>
+            {
+                Some(Token::Call)
+            }
+            _ if word.starts_with(|first: char| first.is_ascii_uppercase()) && !self.language.any_case => {
+                Some(Token::Type)
+            }
             _ => None,
         };
         match token {
@@ -375,18 +397,38 @@ mod tests {
             (
                 "rust",
                 "#[test]\nfn f<'a>(x: &'a str) -> Vec<u8> { let c = '\\n'; r#\"a\"b\"# /* c */ } // d",
-                "hm:#[test] hk:fn ht:&#39;a ht:&#39;a ht:Vec hk:let hs:&#39;\\n&#39; hs:r#&quot;a&quot;b&quot;# hc:/* c */ hc:// d",
+                "hm:#[test] hk:fn ht:'a ht:'a ht:Vec hk:let hs:'\\n' hs:r#\"a\"b\"# hc:/* c */ hc:// d",
             ),
-            ("ts", "const a = `x\n${y}`; f(1.5e-3) as Foo", "hk:const hs:`x\n${y}` hf:f hn:1.5e-3 hk:as ht:Foo"),
-            ("python", "@dec\ndef f(self): # c\n  return '''a\nb''' + \"\\\"q\"", "hm:@dec hk:def hf:f hk:self hc:# c hk:return hs:&#39;&#39;&#39;a\nb&#39;&#39;&#39; hs:&quot;\\&quot;q&quot;"),
-            ("bash", "FOO=1 cargo test -p x | grep \"$a\" # c\nif true; then echo $HOME ${X}; fi", "hp:FOO hn:1 hf:grep hs:&quot;$a&quot; hc:# c hk:if hf:true hk:then hf:echo hp:$HOME hp:${X} hk:fi"),
-            ("json", "{\"a\": \"b\", \"c\": [1, true]}", "hp:&quot;a&quot; hs:&quot;b&quot; hp:&quot;c&quot; hn:1 hk:true"),
-            ("yaml", "# c\n- a: http://x#y\n  b-c: 'd'", "hc:# c hp:a hp:b-c hs:&#39;d&#39;"),
-            ("toml", "[x]\na = \"b\"", "ht:[x] hp:a hs:&quot;b&quot;"),
+            (
+                "ts",
+                "const a = `x\n${y}`; f(1.5e-3) as Foo",
+                "hk:const hs:`x\n${y}` hf:f hn:1.5e-3 hk:as ht:Foo",
+            ),
+            (
+                "python",
+                "@dec\ndef f(self): # c\n  return '''a\nb''' + \"\\\"q\"",
+                "hm:@dec hk:def hf:f hk:self hc:# c hk:return hs:'''a\nb''' hs:\"\\\"q\"",
+            ),
+            (
+                "bash",
+                "FOO=1 cargo test -p x | grep \"$a\" # c\nif true; then echo $HOME ${X}; fi",
+                "hp:FOO hn:1 hf:grep hs:\"$a\" hc:# c hk:if hf:true hk:then hf:echo hp:$HOME hp:${X} hk:fi",
+            ),
+            ("json", "{\"a\": \"b\", \"c\": [1, true]}", "hp:\"a\" hs:\"b\" hp:\"c\" hn:1 hk:true"),
+            ("yaml", "# c\n- a: http://x#y\n  b-c: 'd'", "hc:# c hp:a hp:b-c hs:'d'"),
+            ("toml", "[x]\na = \"b\"", "ht:[x] hp:a hs:\"b\""),
             ("css", "a:hover { color: #fff; } /* x */", "hp:a hp:color hn:#fff hc:/* x */"),
-            ("html", "<!-- c --><a href=\"x\">it's</a>", "hc:&lt;!-- c --&gt; hk:&lt;a hp:href hs:&quot;x&quot; hk:&gt; hk:&lt;/a hk:&gt;"),
-            ("sql", "select 'a' FROM t -- c", "hk:select hs:&#39;a&#39; hk:FROM hc:-- c"),
-            ("c", "#include <x>\nint f(void) { return 0x1F; }", "hm:#include hk:int hf:f hk:void hk:return hn:0x1F"),
+            (
+                "html",
+                "<!-- c --><a href=\"x\">it's</a>",
+                "hc:&lt;!-- c --&gt; hk:&lt;a hp:href hs:\"x\" hk:&gt; hk:&lt;/a hk:&gt;",
+            ),
+            ("sql", "select 'a' FROM t -- c", "hk:select hs:'a' hk:FROM hc:-- c"),
+            (
+                "c",
+                "#include <x>\nint f(void) { return 0x1F; }",
+                "hm:#include hk:int hf:f hk:void hk:return hn:0x1F",
+            ),
         ] {
             assert_eq!(tokens(name, code).join(" "), expected, "{name}");
         }
@@ -394,7 +436,35 @@ mod tests {
 
     #[test]
     fn no_text_is_lost_and_none_panics() {
-        let pieces = ["'", "\"", "\\", "é", "\u{1f600}", "/*", "*/", "#", "$", "${", "r#\"", "<a", ">", "0x", "1e", "\n", "@", "`", "[[", "b'", "//", "=", ":", "-", "a", "<", " "];
+        let pieces = [
+            "'",
+            "\"",
+            "\\",
+            "é",
+            "\u{1f600}",
+            "/*",
+            "*/",
+            "#",
+            "$",
+            "${",
+            "r#\"",
+            "<a",
+            ">",
+            "0x",
+            "1e",
+            "\n",
+            "@",
+            "`",
+            "[[",
+            "b'",
+            "//",
+            "=",
+            ":",
+            "-",
+            "a",
+            "<",
+            " ",
+        ];
         let mut state = 7u64;
         for round in 0..4000 {
             let mut code = String::new();

@@ -11,7 +11,11 @@ pub(crate) fn coloured(out: &mut String, diff: &str) {
     let mut open = "";
     for line in diff.split_inclusive('\n') {
         let class = match line.as_bytes().first() {
-            _ if unified && (line.starts_with("+++ ") || line.starts_with("--- ") || line.starts_with("diff ")) => "file",
+            _ if unified
+                && (line.starts_with("+++ ") || line.starts_with("--- ") || line.starts_with("diff ")) =>
+            {
+                "file"
+            }
             Some(b'+') => "add",
             Some(b'-') => "del",
             Some(b'@') if unified => "hunk",

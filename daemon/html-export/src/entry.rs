@@ -35,23 +35,25 @@ impl Stamp {
         self.0.and_then(|time| time.iso().get(from..to).map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Appends `<time>` with what `shown` says.
-    pub(crate) fn write(&self, out: &mut String, shown: &str) {
-        let Some(time) = self.0 else { return };
-        out.push_str("<time");
-        html::attribute(out, "datetime", &time.iso());
-        out.push('>');
-        html::text(out, shown);
-        out.push_str("</time>");
+    /// `2026-08-22 10:11:12 UTC`, or nothing.
+    fn exactly(&self) -> String {
+        match self.0 {
+            Some(_) => format!("{} {} UTC. ", self.day(), self.part(11, 19)),
+            None => String::new(),
+        }
     }
 }
 
-/// Appends the time of an entry and the link to it.
-pub(crate) fn stamp_and_link(out: &mut String, stamp: &Stamp, anchor: &str) {
-    stamp.write(out, &stamp.clock());
+/// Appends the link to an entry, which is its time.
+pub(crate) fn link(out: &mut String, stamp: &Stamp, anchor: &str) {
     out.push_str("<a class=\"anchor\" href=\"#");
-    html::text(out, anchor);
-    out.push_str("\" aria-label=\"Link to this entry\">#</a>");
+    out.push_str(anchor);
+    out.push('"');
+    html::attribute(out, "title", &format!("{}Link to this entry", stamp.exactly()));
+    out.push('>');
+    let clock = stamp.clock();
+    html::text(out, if clock.is_empty() { "link" } else { &clock });
+    out.push_str("</a>");
 }
 
 /// What has to be known of the entries around one.
@@ -91,9 +93,14 @@ pub(crate) fn write(out: &mut String, node: &Node<'_>, around: &mut Around<'_, '
                 }
                 Some("bashExecution") => view.user_command(&message),
                 Some("custom" | "hookMessage") => view.custom_message(&message),
-                Some("branchSummary" | "compactionSummary") => view.summary("Summary of a branch", &message, true),
+                Some("branchSummary" | "compactionSummary") => {
+                    view.summary("Summary of a branch", &message, true)
+                }
                 role => {
-                    let name = format!("Message of role {}", role.map_or("none".into(), |role| html::brief(role, 40)));
+                    let name = format!(
+                        "Message of role {}",
+                        role.map_or("none".into(), |role| html::brief(role, 40))
+                    );
                     view.raw(&name, "", node.line);
                 }
             }
@@ -154,15 +161,22 @@ impl View<'_, '_> {
         self.out.push_str("</header>\n");
     }
 
+    /// Opens the element of an entry that goes on with the one before, so it needs no head.
+    fn open_on(&mut self) {
+        self.out.push_str("<article class=\"entry assistant goes-on\"");
+        html::attribute(self.out, "id", self.anchor);
+        self.out.push('>');
+        self.end_of_head();
+        self.out.push('\n');
+    }
+
     fn end_of_head(&mut self) {
         if let Some(label) = self.label {
             self.out.push_str("<span class=\"label\">");
             html::isolated(self.out, &html::brief(label, 60));
             self.out.push_str("</span>");
         }
-        self.out.push_str("<span class=\"meta\">");
-        stamp_and_link(self.out, &self.stamp, self.anchor);
-        self.out.push_str("</span>");
+        link(self.out, &self.stamp, self.anchor);
     }
 
     fn close(self) {
@@ -210,7 +224,11 @@ impl View<'_, '_> {
         self.out.push_str(class);
         self.out.push('"');
         html::attribute(self.out, "id", self.anchor);
-        self.out.push_str(if open { " open><summary><span class=\"what\">" } else { "><summary><span class=\"what\">" });
+        self.out.push_str(if open {
+            " open><summary><span class=\"what\">"
+        } else {
+            "><summary><span class=\"what\">"
+        });
         html::text(self.out, what);
         self.out.push_str("</span> <span class=\"value\">");
         html::isolated(self.out, value);
@@ -232,7 +250,7 @@ impl View<'_, '_> {
     }
 
     fn lone_result(mut self, message: &Fields<'_>) {
-        self.open("assistant goes-on", "Tool result", "");
+        self.open_on();
         tool::lone_result(self.out, message);
         self.close();
     }
@@ -262,13 +280,7 @@ impl View<'_, '_> {
         let before = fields.get("tokensBefore").and_then(|raw| raw.parse::<f64>().ok());
         let value = before.map(|tokens| format!("{} tokens before", html::count(tokens.max(0.0) as u64)));
         self.open_folded("boundary", false, "Compaction", &value.unwrap_or_default());
-        link_to(
-            self.out,
-            fields.str("firstKeptEntryId"),
-            tree,
-            "<p class=\"note\">Kept from ",
-            "this entry",
-        );
+        link_to(self.out, fields.str("firstKeptEntryId"), tree, "<p class=\"note\">Kept from ", "this entry");
         let text = fields.str("summary").unwrap_or_default();
         let details = record::fields(record::given(fields, "details").unwrap_or("{}"));
         if details.str("strategy").as_deref() == Some("verbatim-lines") {
@@ -286,8 +298,11 @@ impl View<'_, '_> {
     fn assistant(mut self, message: &Fields<'_>, around: &mut Around<'_, '_>, goes_on: bool) {
         let model = message.str("model").unwrap_or_default();
         let beside = if *around.model == model { "" } else { &*model };
-        let class = if goes_on && beside.is_empty() { "assistant goes-on" } else { "assistant" };
-        self.open(class, "Assistant", &html::brief(beside, 80));
+        if goes_on && beside.is_empty() {
+            self.open_on();
+        } else {
+            self.open("assistant", "Assistant", &html::brief(beside, 80));
+        }
         around.model.replace_range(.., &model);
         let pieces = record::pieces(message);
         let calls: HashSet<&str> = pieces
@@ -379,7 +394,7 @@ impl View<'_, '_> {
         if text.trim().is_empty() {
             return;
         }
-        self.out.push_str("<details class=\"thinking\"><summary><b>Thinking</b> <span>");
+        self.out.push_str("<details class=\"thinking\"><summary>Thinking <span>");
         html::isolated(self.out, &html::brief(&text.replace("**", ""), 100));
         self.out.push_str("</span></summary><div class=\"text\" dir=\"auto\">");
         markdown::render(self.out, text, Breaks::Soft);
@@ -388,7 +403,13 @@ impl View<'_, '_> {
 }
 
 /// Appends `before` and a link to the entry, if the session has it.
-fn link_to(out: &mut String, id: Option<Cow<'_, str>>, tree: &Tree<'_>, before: &'static str, name: &'static str) {
+fn link_to(
+    out: &mut String,
+    id: Option<Cow<'_, str>>,
+    tree: &Tree<'_>,
+    before: &'static str,
+    name: &'static str,
+) {
     let Some(at) = id.and_then(|id| tree.find(&id)) else { return };
     out.push_str(before);
     out.push_str("<a href=\"#");

@@ -69,7 +69,8 @@ const SCRIPT: &[Quote] = &[quote("\""), quote("'"), long("`")];
 const GO: &[Quote] = &[quote("\""), quote("'"), raw("`")];
 const TRIPLE: &[Quote] = &[long("\"\"\""), quote("\""), quote("'")];
 const SHELL: &[Quote] = &[long("\""), raw("'")];
-const TOML: &[Quote] = &[long("\"\"\""), raw("'''"), quote("\""), Quote { open: "'", close: "'", escapes: false, lines: false }];
+const TOML: &[Quote] =
+    &[long("\"\"\""), raw("'''"), quote("\""), Quote { open: "'", close: "'", escapes: false, lines: false }];
 
 const fn language(names: &'static [&'static str], keywords: &'static str) -> Language {
     Language {
@@ -152,7 +153,10 @@ pub(crate) const LANGUAGES: &[Language] = &[
         line_comments: &["#", ";"],
         block_comment: None,
         flavor: Flavor::Settings,
-        ..language(&["ini", "cfg", "conf", "properties", "editorconfig", "service", "env", "dotenv"], "true false")
+        ..language(
+            &["ini", "cfg", "conf", "properties", "editorconfig", "service", "env", "dotenv"],
+            "true false",
+        )
     },
     Language {
         quotes: GO,
@@ -166,7 +170,10 @@ pub(crate) const LANGUAGES: &[Language] = &[
     Language {
         flavor: Flavor::Preprocessor,
         ..language(
-            &["c", "h", "cpp", "c++", "cc", "cxx", "hpp", "hh", "hxx", "objc", "m", "cuda", "cu", "ino", "glsl", "wgsl"],
+            &[
+                "c", "h", "cpp", "c++", "cc", "cxx", "hpp", "hh", "hxx", "objc", "m", "cuda", "cu", "ino",
+                "glsl", "wgsl",
+            ],
             "alignas alignof auto bool break case catch char class concept const consteval constexpr const_cast \
              continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit \
              extern false final float for friend goto if inline int long mutable namespace new noexcept nullptr NULL \
@@ -299,7 +306,18 @@ pub(crate) const LANGUAGES: &[Language] = &[
         flavor: Flavor::Shell,
         any_case: true,
         ..language(
-            &["dockerfile", "docker", "containerfile", "makefile", "make", "mk", "cmake", "just", "justfile", "nix"],
+            &[
+                "dockerfile",
+                "docker",
+                "containerfile",
+                "makefile",
+                "make",
+                "mk",
+                "cmake",
+                "just",
+                "justfile",
+                "nix",
+            ],
             "add arg as cmd copy entrypoint env expose from healthcheck label maintainer onbuild run shell stopsignal \
              user volume workdir define endef endif else ifdef ifeq ifndef ifneq include export override",
         )

@@ -27,8 +27,17 @@ pub(crate) enum Breaks {
 /// Appends `text` rendered.
 pub(crate) fn render(out: &mut String, text: &str, breaks: Breaks) {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut renderer =
-        Renderer { out, breaks, open: Vec::new(), alignments: Vec::new(), table: false, cell: 0, head: false, links: 0, code: None };
+    let mut renderer = Renderer {
+        out,
+        breaks,
+        open: Vec::new(),
+        alignments: Vec::new(),
+        table: false,
+        cell: 0,
+        head: false,
+        links: 0,
+        code: None,
+    };
     for event in Parser::new_ext(text, options) {
         renderer.event(event);
     }
@@ -102,7 +111,9 @@ impl Renderer<'_> {
             Tag::CodeBlock(kind) => {
                 let language = match &kind {
                     // What follows the first word is for other programs.
-                    CodeBlockKind::Fenced(info) => info.split([' ', ',', '{', '\t']).next().unwrap_or_default(),
+                    CodeBlockKind::Fenced(info) => {
+                        info.split([' ', ',', '{', '\t']).next().unwrap_or_default()
+                    }
                     CodeBlockKind::Indented => "",
                 };
                 self.code = Some((language.to_owned(), String::new()));
@@ -201,22 +212,21 @@ impl Renderer<'_> {
 /// Appends a block of code in the language that a fence names.
 pub(crate) fn block(out: &mut String, text: &str, language: &str) {
     let text = text.strip_suffix('\n').unwrap_or(text);
-    out.push_str("<div class=\"code\">");
+    let difference = language.eq_ignore_ascii_case("diff") || language.eq_ignore_ascii_case("patch");
+    out.push_str("<pre class=\"");
+    out.push_str(if difference { "code diff" } else { "code" });
+    out.push('"');
     if !language.is_empty() {
-        out.push_str("<span class=\"lang\">");
-        html::isolated(out, &html::brief(language, 24));
-        out.push_str("</span>");
+        html::attribute(out, "data-language", &html::brief(language, 24));
     }
-    if language.eq_ignore_ascii_case("diff") || language.eq_ignore_ascii_case("patch") {
-        out.push_str("<pre class=\"diff\">");
-        leading_line_feed(out, text);
+    out.push('>');
+    leading_line_feed(out, text);
+    if difference {
         diff::coloured(out, text);
     } else {
-        out.push_str("<pre>");
-        leading_line_feed(out, text);
         code::highlighted(out, text, languages::find(language));
     }
-    out.push_str("</pre></div>\n");
+    out.push_str("</pre>\n");
 }
 
 /// A parser of HTML drops the first line feed in `<pre>`.
@@ -261,10 +271,16 @@ mod tests {
             ),
             (
                 "```rust title\nfn\n```",
-                "<div class=\"code\"><span class=\"lang\"><bdi>rust</bdi></span><pre><span class=\"hk\">fn</span></pre></div>\n",
+                "<pre class=\"code\" data-language=\"rust\"><span class=\"hk\">fn</span></pre>\n",
             ),
-            ("[t](https://e.org/?a=1&b \"x\")", "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/?a=1&amp;b\">t</a></p>\n"),
-            ("<https://e.org>", "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\">https://e.org</a></p>\n"),
+            (
+                "[t](https://e.org/?a=1&b \"x\")",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/?a=1&amp;b\">t</a></p>\n",
+            ),
+            (
+                "<https://e.org>",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\">https://e.org</a></p>\n",
+            ),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -278,8 +294,14 @@ mod tests {
             ("[x](javascript:alert(1))", "<p><span>x</span> (<code>javascript:alert(1)</code>)</p>\n"),
             ("[x](<java\tscript:y>)", "<p><span>x</span> (<code>java script:y</code>)</p>\n"),
             ("[x](src/main.rs)", "<p><span>x</span> (<code>src/main.rs</code>)</p>\n"),
-            ("![alt](https://e.org/x.png)", "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/x.png\">Image: alt</a></p>\n"),
-            ("![a](data:text/html;base64,AAAA)", "<p><span class=\"note\">Image of type <bdi>text/html</bdi>, not shown.</span>a</p>\n"),
+            (
+                "![alt](https://e.org/x.png)",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/x.png\">Image: alt</a></p>\n",
+            ),
+            (
+                "![a](data:text/html;base64,AAAA)",
+                "<p><span class=\"note\">Image of type text/html, not shown.</span>a</p>\n",
+            ),
             (
                 "[![a](https://e.org/x.png)](https://e.org)",
                 "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\"><span>Image: a</span> (<code>https://e.org/x.png</code>)</a></p>\n",

@@ -66,8 +66,8 @@ fn line(tree: &Tree<'_>, at: usize, labels: &HashMap<usize, String>) -> Option<(
             let text = html::brief(&text, BRIEF);
             Some(("turn", if text.is_empty() { "(no text)".to_owned() } else { text }))
         }
-        "compaction" => Some(("boundary", "Compaction".to_owned())),
-        "branch_summary" => Some(("boundary", "Summary of a branch".to_owned())),
+        "compaction" => Some(("mark", "Compaction".to_owned())),
+        "branch_summary" => Some(("mark", "Summary of a branch".to_owned())),
         _ => None,
     }
 }

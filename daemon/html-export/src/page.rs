@@ -11,7 +11,11 @@ use crate::{Options, Session, html, outline, policy, record};
 /// HTML is handed to the writer in pieces of about this many bytes.
 const PIECE: usize = 64 * 1024;
 
-pub(crate) fn write(session: &Session<'_>, options: &Options<'_>, out: &mut impl io::Write) -> io::Result<()> {
+pub(crate) fn write(
+    session: &Session<'_>,
+    options: &Options<'_>,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     let tree = Tree::read(session.entries, session.leaf);
     let totals = Totals::of(&tree);
     let labels = labels(&tree);
@@ -25,7 +29,8 @@ pub(crate) fn write(session: &Session<'_>, options: &Options<'_>, out: &mut impl
     outline::write(&mut page, &tree, &labels);
     page.push_str("</nav>\n<main id=\"conversation\">\n");
     facts(&mut page, &title, &header, &tree, &totals);
-    let mut reading = Reading { tree: &tree, labels: &labels, places: vec![Place::default()], taken: HashSet::new() };
+    let mut reading =
+        Reading { tree: &tree, labels: &labels, places: vec![Place::default()], taken: HashSet::new() };
     let mut walk = tree.walk();
     while let Some(step) = walk.next() {
         reading.step(&mut page, step, walk.ahead());
@@ -90,7 +95,13 @@ fn bar(out: &mut String, title: &str) {
     ));
 }
 
-fn facts(out: &mut String, title: &str, header: &atomic_protocol::json::Fields<'_>, tree: &Tree<'_>, totals: &Totals) {
+fn facts(
+    out: &mut String,
+    title: &str,
+    header: &atomic_protocol::json::Fields<'_>,
+    tree: &Tree<'_>,
+    totals: &Totals,
+) {
     out.push_str("<section class=\"facts\" aria-label=\"About this session\"><h1>");
     html::isolated(out, title);
     out.push_str("</h1>\n<dl>");

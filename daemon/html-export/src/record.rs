@@ -44,9 +44,19 @@ pub(crate) fn time(fields: &Fields<'_>) -> Option<Millis> {
 /// One piece of a message's content.
 pub(crate) enum Piece<'a> {
     Text(Cow<'a, str>),
-    Thinking { text: Cow<'a, str>, redacted: bool },
-    Image { data: Cow<'a, str>, mime: Cow<'a, str> },
-    ToolCall { id: Cow<'a, str>, name: Cow<'a, str>, arguments: &'a str },
+    Thinking {
+        text: Cow<'a, str>,
+        redacted: bool,
+    },
+    Image {
+        data: Cow<'a, str>,
+        mime: Cow<'a, str>,
+    },
+    ToolCall {
+        id: Cow<'a, str>,
+        name: Cow<'a, str>,
+        arguments: &'a str,
+    },
     /// JSON that is none of these.
     Other(&'a str),
 }
@@ -65,13 +75,12 @@ fn piece(raw: &str) -> Piece<'_> {
     let block = fields(raw);
     let known = match block.str("type").as_deref() {
         Some("text") => block.str("text").map(Piece::Text),
-        Some("thinking") => block
-            .str("thinking")
-            .map(|text| Piece::Thinking { text, redacted: is_true(&block, "redacted") }),
-        Some("image") => block.str("data").map(|data| Piece::Image {
-            data,
-            mime: block.str("mimeType").unwrap_or_default(),
-        }),
+        Some("thinking") => {
+            block.str("thinking").map(|text| Piece::Thinking { text, redacted: is_true(&block, "redacted") })
+        }
+        Some("image") => block
+            .str("data")
+            .map(|data| Piece::Image { data, mime: block.str("mimeType").unwrap_or_default() }),
         Some("toolCall") => Some(Piece::ToolCall {
             id: block.str("id").unwrap_or_default(),
             name: block.str("name").unwrap_or_default(),

@@ -41,9 +41,9 @@ pub(crate) fn card(out: &mut String, name: &str, arguments: &str, answer: Option
     if let Some(answer) = answer {
         out.push_str("<section class=\"result\"");
         html::attribute(out, "id", &answer.anchor);
-        out.push_str("><div class=\"head\"><span>Result</span>");
-        entry::stamp_and_link(out, &answer.stamp, &answer.anchor);
-        out.push_str("</div>");
+        out.push_str("><p class=\"key\">Result ");
+        entry::link(out, &answer.stamp, &answer.anchor);
+        out.push_str("</p>");
         let path = arguments.str("path").or_else(|| arguments.str("file_path"));
         let language = path.filter(|_| name == "read").and_then(|path| languages::of_path(&path));
         content(out, &answer.message, language.filter(|_| !failed));
@@ -78,7 +78,11 @@ pub(crate) fn user_command(out: &mut String, message: &Fields<'_>) {
     let exit = record::given(message, "exitCode");
     let cancelled = record::is_true(message, "cancelled");
     let failed = cancelled || exit.is_some_and(|code| code != "0");
-    out.push_str(if failed { "<details class=\"tool failed\" open>" } else { "<details class=\"tool\" open>" });
+    out.push_str(if failed {
+        "<details class=\"tool failed\" open>"
+    } else {
+        "<details class=\"tool\" open>"
+    });
     let state = match exit {
         _ if cancelled => Cow::Borrowed("cancelled"),
         Some("0") | None => Cow::Borrowed(""),
@@ -165,7 +169,8 @@ fn arguments(out: &mut String, name: &str, arguments: &Fields<'_>) {
                 }
             }
             // What the card's line says already.
-            ("read" | "write" | "edit", "path" | "file_path", Some(path)) if path.chars().count() < BRIEF => {}
+            ("read" | "write" | "edit", "path" | "file_path", Some(path)) if path.chars().count() < BRIEF => {
+            }
             (_, _, Some(text)) if text.contains('\n') || text.len() > BRIEF => {
                 out.push_str("<p class=\"key\">");
                 html::isolated(out, key);
@@ -185,15 +190,16 @@ fn arguments(out: &mut String, name: &str, arguments: &Fields<'_>) {
         }
     }
     if !small.is_empty() {
-        out.push_str("<dl class=\"arguments\">");
-        for (key, value) in small {
-            out.push_str("<div><dt>");
+        out.push_str("<pre class=\"arguments\">");
+        for (at, (key, value)) in small.into_iter().enumerate() {
+            if at > 0 {
+                out.push('\n');
+            }
             html::isolated(out, key);
-            out.push_str("</dt><dd>");
+            out.push_str(": ");
             html::isolated(out, &value);
-            out.push_str("</dd></div>");
         }
-        out.push_str("</dl>");
+        out.push_str("</pre>");
     }
 }
 

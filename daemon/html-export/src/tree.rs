@@ -86,8 +86,7 @@ impl<'a> Tree<'a> {
             crate::Leaf::BeforeFirst => None,
             crate::Leaf::Entry(id) => by_id.get(id).copied().or(nodes.len().checked_sub(1)),
         };
-        let mut active: Vec<usize> =
-            std::iter::successors(leaf, |at: &usize| nodes[*at].parent).collect();
+        let mut active: Vec<usize> = std::iter::successors(leaf, |at: &usize| nodes[*at].parent).collect();
         active.reverse();
         Tree { nodes, roots, active, by_id }
     }
@@ -236,7 +235,8 @@ impl Iterator for Walk<'_, '_> {
             };
             let before = line.at.checked_sub(1).map(|at| line.entries[at]);
             if let Some(first) = line.branches.pop_front() {
-                if depth > NESTED_BRANCHES {
+                // The active branch is no branch of the page; at the end of the page there is none around.
+                if depth + usize::from(self.in_later) > NESTED_BRANCHES {
                     self.later.push_back((first, before));
                     continue;
                 }
@@ -307,10 +307,16 @@ mod tests {
     #[test]
     fn roots_orphans_circles_and_equal_ids() {
         assert_eq!(walked(&[("a", None), ("b", None), ("c", Some("gone"))], Leaf::Last), "[1: a ] [1: b ] c");
-        assert_eq!(walked(&[("a", Some("b")), ("b", Some("a")), ("c", Some("c"))], Leaf::Last), "[2: a b ] c");
+        assert_eq!(
+            walked(&[("a", Some("b")), ("b", Some("a")), ("c", Some("c"))], Leaf::Last),
+            "[2: a b ] c"
+        );
         // Parents are found by the last entry that has the id, as the session store does.
         assert_eq!(walked(&[("a", None), ("a", None), ("b", Some("a"))], Leaf::Last), "[1: a ] a b");
-        assert_eq!(walked(&[("a", Some("c")), ("b", Some("a")), ("c", Some("b")), ("d", Some("b"))], Leaf::Last), "a b [1: c ] d");
+        assert_eq!(
+            walked(&[("a", Some("c")), ("b", Some("a")), ("c", Some("b")), ("d", Some("b"))], Leaf::Last),
+            "a b [1: c ] d"
+        );
     }
 
     #[test]
@@ -373,8 +379,9 @@ mod tests {
     #[test]
     fn a_long_conversation_does_not_recurse() {
         let ids: Vec<String> = (0..100_000).map(|at| at.to_string()).collect();
-        let entries: Vec<_> =
-            (0..ids.len()).map(|at| (ids[at].as_str(), at.checked_sub(1).map(|at| ids[at].as_str()))).collect();
+        let entries: Vec<_> = (0..ids.len())
+            .map(|at| (ids[at].as_str(), at.checked_sub(1).map(|at| ids[at].as_str())))
+            .collect();
         let lines = lines(&entries);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         assert_eq!(Tree::read(&lines, Leaf::Last).walk().count(), 100_000);
