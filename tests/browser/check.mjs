@@ -116,7 +116,7 @@ const general = async (file) => {
 const readable = async (file) => {
   // Scripts off: branches and cards open by themselves, and an address opens what it names.
   const bare = await open(file, { javaScriptEnabled: false });
-  const branch = bare.page.locator("main > details.branch").first();
+  const branch = bare.page.locator(".part > details.branch").first();
   await branch.locator("> summary").click();
   check("scripts off: a branch opens", await branch.locator(".entry").first().isVisible());
   await bare.page.locator("#entry-a000000b details.tool > summary").click();
@@ -165,7 +165,7 @@ const readable = async (file) => {
   await press("y");
   await page.waitForFunction(() => document.querySelector("#said.on"));
   equal("y: copies the link", await page.evaluate(() => navigator.clipboard.readText()), `${pathToFileURL(file).href}#entry-a0000005`);
-  await page.locator("#entry-a0000008 > .head .anchor").click();
+  await page.locator("#entry-a0000008 > .anchor").click();
   await page.waitForTimeout(50);
   equal("a click on # copies the link", await page.evaluate(() => navigator.clipboard.readText()), `${pathToFileURL(file).href}#entry-a0000008`);
 

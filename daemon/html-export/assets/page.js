@@ -79,18 +79,22 @@
     }
   };
 
-  // The outline's line for an entry is its own or that of the nearest entry before it.
+  // The outline's line for an entry is the last one whose target stands at or before it, in no branch that the entry is
+  // outside of. Outline and page have the same order.
   let lines = null;
   let lit = null;
   const followOutline = (entry) => {
-    if (!lines) {
-      lines = new Map();
-      for (const link of document.querySelectorAll("nav a")) lines.set(link.hash.slice(1), link);
+    lines ??= [...document.querySelectorAll("nav li > a")].map((link) => [document.getElementById(link.hash.slice(1)), link]);
+    const before = (target) => target === entry || entry.compareDocumentPosition(target) & Node.DOCUMENT_POSITION_PRECEDING;
+    let [low, high] = [0, lines.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (before(lines[middle][0])) low = middle + 1;
+      else high = middle;
     }
-    let at = entry;
-    for (let steps = 0; at && !lines.has(at.id) && steps < 400; steps++)
-      at = at.previousElementSibling ?? at.parentElement.closest("details.branch");
-    const link = at && lines.get(at.id);
+    const elsewhere = (target) => target.closest("details.branch")?.contains(entry) === false;
+    while (low > 0 && elsewhere(lines[low - 1][0])) low -= 1;
+    const link = low > 0 && lines[low - 1][1];
     if (!link || link === lit) return;
     lit?.removeAttribute("aria-current");
     lit = link;

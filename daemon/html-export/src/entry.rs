@@ -38,7 +38,7 @@ impl Stamp {
     /// `2026-08-22 10:11:12 UTC`, or nothing.
     fn exactly(&self) -> String {
         match self.0 {
-            Some(_) => format!("{} {} UTC. ", self.day(), self.part(11, 19)),
+            Some(_) => format!("{} {} UTC", self.day(), self.part(11, 19)),
             None => String::new(),
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn link(out: &mut String, stamp: &Stamp, anchor: &str) {
     out.push_str("<a class=\"anchor\" href=\"#");
     out.push_str(anchor);
     out.push('"');
-    html::attribute(out, "title", &format!("{}Link to this entry", stamp.exactly()));
+    html::attribute(out, "title", &stamp.exactly());
     out.push('>');
     let clock = stamp.clock();
     html::text(out, if clock.is_empty() { "link" } else { &clock });
@@ -158,7 +158,7 @@ impl View<'_, '_> {
             self.out.push_str("</span>");
         }
         self.end_of_head();
-        self.out.push_str("</header>\n");
+        self.out.push_str("</header>");
     }
 
     /// Opens the element of an entry that goes on with the one before, so it needs no head.
@@ -167,7 +167,6 @@ impl View<'_, '_> {
         html::attribute(self.out, "id", self.anchor);
         self.out.push('>');
         self.end_of_head();
-        self.out.push('\n');
     }
 
     fn end_of_head(&mut self) {
@@ -234,7 +233,7 @@ impl View<'_, '_> {
         html::isolated(self.out, value);
         self.out.push_str("</span>");
         self.end_of_head();
-        self.out.push_str("</summary>\n");
+        self.out.push_str("</summary>");
     }
 
     fn user(mut self, message: &Fields<'_>) {
@@ -372,7 +371,7 @@ impl View<'_, '_> {
             Piece::Other(raw) => {
                 self.out.push_str("<details class=\"tool\"><summary><b>Content of another type</b></summary><div class=\"body\">");
                 json_view::block(self.out, raw);
-                self.out.push_str("</div></details>\n");
+                self.out.push_str("</div></details>");
             }
         }
     }
@@ -381,9 +380,7 @@ impl View<'_, '_> {
         if text.trim().is_empty() {
             return;
         }
-        self.out.push_str("<div class=\"text\" dir=\"auto\">");
-        markdown::render(self.out, text, breaks);
-        self.out.push_str("</div>\n");
+        self.rendered(text, breaks);
     }
 
     fn thinking(&mut self, text: &str, redacted: bool) {
@@ -396,9 +393,17 @@ impl View<'_, '_> {
         }
         self.out.push_str("<details class=\"thinking\"><summary>Thinking <span>");
         html::isolated(self.out, &html::brief(&text.replace("**", ""), 100));
-        self.out.push_str("</span></summary><div class=\"text\" dir=\"auto\">");
-        markdown::render(self.out, text, Breaks::Soft);
-        self.out.push_str("</div></details>\n");
+        self.out.push_str("</span></summary>");
+        self.rendered(text, Breaks::Soft);
+        self.out.push_str("</details>");
+    }
+
+    fn rendered(&mut self, text: &str, breaks: Breaks) {
+        // Where nothing can turn, looking for a direction is left to nobody: browsers do it element by element.
+        let turns = html::may_turn(text);
+        self.out.push_str(if turns { "<div class=\"text\" dir=\"auto\">" } else { "<div class=\"text\">" });
+        markdown::render(self.out, text, breaks);
+        self.out.push_str("</div>");
     }
 }
 

@@ -22,16 +22,20 @@ pub(crate) fn attribute(out: &mut String, name: &'static str, value: &str) {
 
 /// Appends inline text whose writing direction must not leak into what stands beside it.
 pub(crate) fn isolated(out: &mut String, value: &str) {
-    // Below U+0590 nothing is written from right to left, and an element less in each entry is felt in a long session.
-    let neutral = value
-        .chars()
-        .all(|character| character < '\u{590}' || ('\u{2010}'..='\u{2027}').contains(&character));
-    if neutral {
+    // An element less in each entry is felt in a long session.
+    if !may_turn(value) {
         return escape(out, value, false);
     }
     out.push_str("<bdi>");
     escape(out, value, false);
     out.push_str("</bdi>");
+}
+
+/// Something in `text` may be written from right to left, or turn what is around it. Below U+0590 nothing does, nor do the
+/// dashes, quotation marks and dots that Latin text is full of.
+pub(crate) fn may_turn(text: &str) -> bool {
+    let neutral = |character: char| character < '\u{590}' || ('\u{2010}'..='\u{2027}').contains(&character);
+    !text.is_ascii() && !text.chars().all(neutral)
 }
 
 fn escape(out: &mut String, text: &str, quoted: bool) {

@@ -86,7 +86,7 @@ impl Renderer<'_> {
             }
             Event::SoftBreak if self.breaks == Breaks::Soft => self.out.push('\n'),
             Event::SoftBreak | Event::HardBreak => self.out.push_str("<br>\n"),
-            Event::Rule => self.out.push_str("<hr>\n"),
+            Event::Rule => self.out.push_str("<hr>"),
             Event::TaskListMarker(done) => self.out.push_str(if done { "☑ " } else { "☐ " }),
             Event::FootnoteReference(name) => html::text(self.out, &name),
         }
@@ -102,12 +102,12 @@ impl Renderer<'_> {
 
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
-            Tag::Paragraph => self.element("<p>", "</p>\n"),
+            Tag::Paragraph => self.element("<p>", "</p>"),
             Tag::Heading { level, .. } => {
                 let level = (rank(level) + HEADING_SHIFT).min(6);
-                self.element(&format!("<h{level}>"), &format!("</h{level}>\n"));
+                self.element(&format!("<h{level}>"), &format!("</h{level}>"));
             }
-            Tag::BlockQuote(_) => self.element("<blockquote>\n", "</blockquote>\n"),
+            Tag::BlockQuote(_) => self.element("<blockquote>", "</blockquote>"),
             Tag::CodeBlock(kind) => {
                 let language = match &kind {
                     // What follows the first word is for other programs.
@@ -119,15 +119,15 @@ impl Renderer<'_> {
                 self.code = Some((language.to_owned(), String::new()));
                 self.open.push(String::new());
             }
-            Tag::HtmlBlock => self.element("<p class=\"html\">", "</p>\n"),
-            Tag::List(None) => self.element("<ul>\n", "</ul>\n"),
-            Tag::List(Some(1)) => self.element("<ol>\n", "</ol>\n"),
-            Tag::List(Some(first)) => self.element(&format!("<ol start=\"{first}\">\n"), "</ol>\n"),
-            Tag::Item => self.element("<li>", "</li>\n"),
+            Tag::HtmlBlock => self.element("<p class=\"html\">", "</p>"),
+            Tag::List(None) => self.element("<ul>", "</ul>"),
+            Tag::List(Some(1)) => self.element("<ol>", "</ol>"),
+            Tag::List(Some(first)) => self.element(&format!("<ol start=\"{first}\">"), "</ol>"),
+            Tag::Item => self.element("<li>", "</li>"),
             Tag::Table(alignments) => {
                 self.alignments = alignments;
                 self.table = self.open.len() < NESTED;
-                self.element("<div class=\"table\"><table>\n", "</tbody></table></div>\n");
+                self.element("<div class=\"table\"><table>", "</tbody></table></div>");
             }
             // Without their table, its parts are text.
             Tag::TableHead | Tag::TableRow | Tag::TableCell if !self.table => {
@@ -137,11 +137,11 @@ impl Renderer<'_> {
             Tag::TableHead => {
                 self.head = true;
                 self.cell = 0;
-                self.element("<thead><tr>", "</tr></thead>\n<tbody>\n");
+                self.element("<thead><tr>", "</tr></thead><tbody>");
             }
             Tag::TableRow => {
                 self.cell = 0;
-                self.element("<tr>", "</tr>\n");
+                self.element("<tr>", "</tr>");
             }
             Tag::TableCell => {
                 let class = match self.alignments.get(self.cell) {
@@ -226,7 +226,7 @@ pub(crate) fn block(out: &mut String, text: &str, language: &str) {
     } else {
         code::highlighted(out, text, languages::find(language));
     }
-    out.push_str("</pre>\n");
+    out.push_str("</pre>");
 }
 
 /// A parser of HTML drops the first line feed in `<pre>`.
@@ -260,26 +260,26 @@ mod tests {
     #[test]
     fn the_usual() {
         for (text, expected) in [
-            ("# A *b* `c<`", "<h3>A <em>b</em> <code>c&lt;</code></h3>\n"),
-            ("###### f", "<h6>f</h6>\n"),
-            ("3. a\n4. b", "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>\n"),
-            ("- [x] a", "<ul>\n<li>☑ a</li>\n</ul>\n"),
-            ("a\nb  \nc", "<p>a\nb<br>\nc</p>\n"),
+            ("# A *b* `c<`", "<h3>A <em>b</em> <code>c&lt;</code></h3>"),
+            ("###### f", "<h6>f</h6>"),
+            ("3. a\n4. b", "<ol start=\"3\"><li>a</li><li>b</li></ol>"),
+            ("- [x] a", "<ul><li>☑ a</li></ul>"),
+            ("a\nb  \nc", "<p>a\nb<br>\nc</p>"),
             (
                 "|a|b|\n|-|-:|\n|1|2|",
-                "<div class=\"table\"><table>\n<thead><tr><th>a</th><th class=\"right\">b</th></tr></thead>\n<tbody>\n<tr><td>1</td><td class=\"right\">2</td></tr>\n</tbody></table></div>\n",
+                "<div class=\"table\"><table><thead><tr><th>a</th><th class=\"right\">b</th></tr></thead><tbody><tr><td>1</td><td class=\"right\">2</td></tr></tbody></table></div>",
             ),
             (
                 "```rust title\nfn\n```",
-                "<pre class=\"code\" data-language=\"rust\"><span class=\"hk\">fn</span></pre>\n",
+                "<pre class=\"code\" data-language=\"rust\"><span class=\"hk\">fn</span></pre>",
             ),
             (
                 "[t](https://e.org/?a=1&b \"x\")",
-                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/?a=1&amp;b\">t</a></p>\n",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/?a=1&amp;b\">t</a></p>",
             ),
             (
                 "<https://e.org>",
-                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\">https://e.org</a></p>\n",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\">https://e.org</a></p>",
             ),
         ] {
             assert_eq!(shown(text), expected, "{text}");
@@ -289,22 +289,22 @@ mod tests {
     #[test]
     fn what_is_not_shown_as_written() {
         for (text, expected) in [
-            ("<b onclick=x>y</b>", "<p>&lt;b onclick=x&gt;y&lt;/b&gt;</p>\n"),
-            ("<script>x</script>", "<p class=\"html\">&lt;script&gt;x&lt;/script&gt;</p>\n"),
-            ("[x](javascript:alert(1))", "<p><span>x</span> (<code>javascript:alert(1)</code>)</p>\n"),
-            ("[x](<java\tscript:y>)", "<p><span>x</span> (<code>java script:y</code>)</p>\n"),
-            ("[x](src/main.rs)", "<p><span>x</span> (<code>src/main.rs</code>)</p>\n"),
+            ("<b onclick=x>y</b>", "<p>&lt;b onclick=x&gt;y&lt;/b&gt;</p>"),
+            ("<script>x</script>", "<p class=\"html\">&lt;script&gt;x&lt;/script&gt;</p>"),
+            ("[x](javascript:alert(1))", "<p><span>x</span> (<code>javascript:alert(1)</code>)</p>"),
+            ("[x](<java\tscript:y>)", "<p><span>x</span> (<code>java script:y</code>)</p>"),
+            ("[x](src/main.rs)", "<p><span>x</span> (<code>src/main.rs</code>)</p>"),
             (
                 "![alt](https://e.org/x.png)",
-                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/x.png\">Image: alt</a></p>\n",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org/x.png\">Image: alt</a></p>",
             ),
             (
                 "![a](data:text/html;base64,AAAA)",
-                "<p><span class=\"note\">Image of type text/html, not shown.</span>a</p>\n",
+                "<p><span class=\"note\">Image of type text/html, not shown.</span>a</p>",
             ),
             (
                 "[![a](https://e.org/x.png)](https://e.org)",
-                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\"><span>Image: a</span> (<code>https://e.org/x.png</code>)</a></p>\n",
+                "<p><a rel=\"noopener noreferrer\" href=\"https://e.org\"><span>Image: a</span> (<code>https://e.org/x.png</code>)</a></p>",
             ),
         ] {
             assert_eq!(shown(text), expected, "{text}");

@@ -8,6 +8,10 @@ use crate::totals::Totals;
 use crate::tree::{Step, Tree};
 use crate::{Options, Session, html, outline, policy, record};
 
+/// Entries of the active branch that stand in one element. A browser leaves out the style and layout of parts that are not
+/// in sight as a whole; with each entry alone it would still have ten thousand of them to watch.
+const PART: usize = 40;
+
 /// HTML is handed to the writer in pieces of about this many bytes.
 const PIECE: usize = 64 * 1024;
 
@@ -29,8 +33,13 @@ pub(crate) fn write(
     outline::write(&mut page, &tree, &labels);
     page.push_str("</nav>\n<main id=\"conversation\">\n");
     facts(&mut page, &title, &header, &tree, &totals);
-    let mut reading =
-        Reading { tree: &tree, labels: &labels, places: vec![Place::default()], taken: HashSet::new() };
+    let mut reading = Reading {
+        tree: &tree,
+        labels: &labels,
+        places: vec![Place::default()],
+        taken: HashSet::new(),
+        in_part: None,
+    };
     let mut walk = tree.walk();
     while let Some(step) = walk.next() {
         reading.step(&mut page, step, walk.ahead());
@@ -39,6 +48,7 @@ pub(crate) fn write(
             page.clear();
         }
     }
+    reading.end_part(&mut page);
     if tree.nodes.is_empty() {
         page.push_str("<p class=\"note\">This session has no entries.</p>\n");
     }
@@ -197,10 +207,13 @@ struct Reading<'r, 'a> {
     places: Vec<Place>,
     /// Results that were shown with their calls.
     taken: HashSet<usize>,
+    /// How many steps of the active branch stand in the open part.
+    in_part: Option<usize>,
 }
 
 impl Reading<'_, '_> {
     fn step(&mut self, out: &mut String, step: Step, ahead: &[usize]) {
+        self.part(out, &step);
         match step {
             Step::Entry(at) => self.entry(out, at, ahead),
             Step::Open { first, parent, size } => self.open(out, first, parent, size),
@@ -215,6 +228,27 @@ impl Reading<'_, '_> {
                 out.push_str("<h2 class=\"later\">Branches of branches</h2>\n");
                 self.places.truncate(1);
             }
+        }
+    }
+
+    /// Begins a part where there is none, and the next where one is full.
+    fn part(&mut self, out: &mut String, next: &Step) {
+        let nested = self.places.len() > 1 || *next == Step::Later;
+        if !nested && self.in_part.is_some_and(|steps| steps >= PART) {
+            self.end_part(out);
+        }
+        match &mut self.in_part {
+            Some(steps) => *steps += usize::from(!nested),
+            None => {
+                out.push_str("<div class=\"part\">");
+                self.in_part = Some(1);
+            }
+        }
+    }
+
+    fn end_part(&mut self, out: &mut String) {
+        if self.in_part.take().is_some() {
+            out.push_str("</div>\n");
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn card(out: &mut String, name: &str, arguments: &str, answer: Option
         }
         out.push_str("</section>");
     }
-    out.push_str("</div></details>\n");
+    out.push_str("</div></details>");
 }
 
 /// Appends a result whose call is not in sight.
@@ -68,7 +68,7 @@ pub(crate) fn lone_result(out: &mut String, message: &Fields<'_>) {
     if let Some(diff) = difference(message) {
         difference_block(out, &diff);
     }
-    out.push_str("</div></details>\n");
+    out.push_str("</div></details>");
 }
 
 /// Appends the card of a command that the user ran.
@@ -104,7 +104,7 @@ pub(crate) fn user_command(out: &mut String, message: &Fields<'_>) {
     if record::is_true(message, "excludeFromContext") {
         out.push_str("<p class=\"note\">Kept from the model.</p>");
     }
-    out.push_str("</div></details>\n");
+    out.push_str("</div></details>");
 }
 
 fn summary(out: &mut String, name: &str, brief: &str, state: &str) {

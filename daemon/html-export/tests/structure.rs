@@ -57,16 +57,16 @@ fn the_demo_reads_from_top_to_bottom() {
         assert!(facts.contains(fact), "{fact} in {facts}");
     }
     // The active branch, the other one folded where it left.
-    assert_eq!(texts(&html, "main > .entry.user > .text").len(), 3);
-    assert_eq!(texts(&html, "main > details.branch > summary"), ["Another branch 2 entries, “Saturate.”"]);
+    assert_eq!(texts(&html, ".part > .entry.user > .text").len(), 3);
+    assert_eq!(texts(&html, ".part > details.branch > summary"), ["Another branch 2 entries, “Saturate.”"]);
     assert_eq!(texts(&html, "details.branch .entry h2"), ["User", "Assistant"]);
     let link = all(&html, "#entry-a0000004 > .head > a.anchor")[0];
-    assert_eq!(link.attr("title"), Some("2026-08-22 10:02:28 UTC. Link to this entry"));
+    assert_eq!(link.attr("title"), Some("2026-08-22 10:02:28 UTC"));
     assert_eq!(
         (link.text().collect::<String>().as_str(), link.attr("href")),
         ("10:02", Some("#entry-a0000004"))
     );
-    let branch = all(&html, "main > details.branch")[0];
+    let branch = all(&html, ".part > details.branch")[0];
     let before = branch.prev_siblings().filter_map(ElementRef::wrap).next().expect("an entry before");
     assert_eq!(before.attr("id"), Some("entry-a000000d"));
     // The outline has the turns, the label, the boundaries and the branch, each with a link that leads somewhere.

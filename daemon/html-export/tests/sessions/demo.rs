@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{entry, header};
 
-/// An 8 by 8 picture.
-const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAKklEQVR42mNgYGD4jwMwMDAwQCmsgAGHBFaJQawDU4KBgYGBgYGBAQAZ8wf5y9tZBQAAAABJRU5ErkJggg==";
+/// A chart of twelve bars, PNG.
+const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAUAAAAB4AgMAAAD+oMNNAAAADFBMVEX///+qqqpGeKq+WlCH2vF1AAAAaElEQVR42u3MwQmAIAAAQD/t16clW7IEIQIrJCTR7ga4EAAOWyQUCoX/DlMlFAr7Dc+VUCgUdhHmlVAoFNYN10gobBemSih8UQmF34d5JSwP7yphk/C5ahuWVMOE5ZXwOpyWauYAY9oBIJ9sPi66/8kAAAAASUVORK5CYII=";
 
 struct Script {
     lines: Vec<String>,

@@ -17,8 +17,12 @@ use serde_json::{Value, json};
 /// A session of `count` entries as an agent at work makes them: questions, answers with thinking, calls and results.
 pub fn many(count: usize) -> Vec<String> {
     let mut lines = vec![header("/home/user/project").to_string()];
-    let output: String =
-        (0..24).map(|line| format!("test module::case_{line} ... \u{1b}[32mok\u{1b}[0m\n")).collect();
+    // Twenty-four lines, some of them coloured, as test runners print them.
+    let line = |line: usize| match line % 4 {
+        0 => format!("test module::case_{line} ... \u{1b}[32mok\u{1b}[0m\n"),
+        _ => format!("    at module::case_{line} (src/module.rs:{line})\n"),
+    };
+    let output: String = (0..24).map(line).collect();
     let text = "I looked at `src/parser.rs` and the **second** branch is never taken:\n\n- `peek` returns a *copy*\n- the \
                 position moves twice\n\n```rust\nfn peek(&self) -> Option<char> {\n    self.text[self.at..].chars().next()\n}\n```\n\nSo the \
                 fix is one line.";
