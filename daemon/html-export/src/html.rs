@@ -61,7 +61,7 @@ fn escape(out: &mut String, text: &str, quoted: bool) {
             // U+0080 to U+009F: controls of another century, which HTML parsers call an error.
             0xC2 if bytes.get(at + 1).is_some_and(|next| *next < 0xA0) => (Replacement::Known("\u{FFFD}"), 2),
             // Noncharacters U+nFFFE, U+nFFFF and U+FDD0 to U+FDEF: likewise.
-            0xEF | 0xF0..=0xF4 => {
+            0xEF..=0xF4 => {
                 let Some(character) = text[at..].chars().next() else { break };
                 let code = u32::from(character);
                 if code & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&code) {

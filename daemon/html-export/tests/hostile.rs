@@ -226,6 +226,39 @@ fn all_attempts_on_one_page_wherever_the_leaf_is() {
 }
 
 #[test]
+fn torn_and_twisted_lines_stay_text() {
+    let demo = sessions::demo();
+    // A fixed sequence of numbers: a failure can be repeated.
+    let mut state = 42u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for round in 0..40 {
+        let mut lines = demo.clone();
+        for _ in 0..12 {
+            let at = next(lines.len());
+            let cuts: Vec<usize> = lines[at].char_indices().map(|(cut, _)| cut).collect();
+            if cuts.is_empty() {
+                continue;
+            }
+            let (from, to) = (cuts[next(cuts.len())], cuts[next(cuts.len())]);
+            let payload = PAYLOADS[next(PAYLOADS.len())];
+            match next(4) {
+                0 => lines[at].truncate(from),
+                1 => lines[at].insert_str(from, payload),
+                2 => lines[at].replace_range(from.min(to)..from.max(to), ""),
+                _ => {
+                    let quoted = serde_json::Value::from(payload).to_string();
+                    lines[at].insert_str(from, &quoted[1..quoted.len() - 1]);
+                }
+            }
+        }
+        inspect(&page(&lines, Leaf::Last), &format!("round {round}"));
+    }
+}
+
+#[test]
 fn the_policy_names_the_one_script_and_the_one_style_by_their_hashes() {
     let page = page(&sessions::demo(), Leaf::Last);
     let html = inspect(&page, "demo");
