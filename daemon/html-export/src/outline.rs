@@ -5,34 +5,47 @@ use std::collections::HashMap;
 use crate::tree::{Step, Tree};
 use crate::{html, record};
 
+/// Lines that stand in one list. A browser leaves out the lists that are not in sight as a whole.
+const PART: usize = 50;
+
 /// Characters of an outline's line.
 const BRIEF: usize = 72;
 
-/// Appends the outline's list.
+/// Appends the outline's lists.
 pub(crate) fn write(out: &mut String, tree: &Tree<'_>, labels: &HashMap<usize, String>) {
     out.push_str("<ol>");
-    // An item stays open while its branches are written into it.
+    let (mut depth, mut lines) = (0usize, 0);
     for step in tree.walk() {
+        if depth == 0 && lines >= PART {
+            out.push_str("</ol><ol>");
+            lines = 0;
+        }
         match step {
             Step::Entry(at) => {
                 if let Some((class, text)) = line(tree, at, labels) {
+                    lines += 1;
                     out.push_str("<li");
                     html::attribute(out, "class", class);
                     out.push_str("><a href=\"#");
                     html::text(out, &tree.nodes[at].anchor);
                     out.push_str("\">");
                     html::isolated(out, &text);
-                    out.push_str("</a></li>\n");
+                    out.push_str("</a></li>");
                 }
             }
             Step::Open { first, size, .. } => {
+                depth += 1;
+                lines += 1;
                 out.push_str("<li class=\"branch\"><a href=\"#");
                 html::text(out, &branch_anchor(tree, first));
                 out.push_str("\">Branch, ");
                 html::text(out, &entries(size));
-                out.push_str("</a><ol>\n");
+                out.push_str("</a><ol>");
             }
-            Step::Close => out.push_str("</ol></li>\n"),
+            Step::Close => {
+                depth -= 1;
+                out.push_str("</ol></li>");
+            }
             Step::Later => {}
         }
     }

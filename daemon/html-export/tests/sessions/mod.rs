@@ -33,7 +33,7 @@ pub fn many(count: usize) -> Vec<String> {
             }
             1 | 3 => json!({"role":"assistant","content":[
                 {"type":"thinking","thinking":format!("Let me think about step {at}. The parser keeps a position; I should read the file first and then run the tests.")},
-                {"type":"text","text":text},
+                {"type":"text","text":if at % 5 == 1 { "I'll look at the parser first, then run its tests." } else { text }},
                 {"type":"toolCall","id":format!("call-{at}"),"name":if at % 2 == 0 {"read"} else {"bash"},
                  "arguments":{"command":format!("cargo test -p parser -- case_{at}"),"timeout":30}}],
                 "api":"x","provider":"anthropic","model":"claude-example","stopReason":"toolUse","timestamp":0,
