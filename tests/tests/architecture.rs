@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// For each crate of the workspace: the crates of the workspace that it may use.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("atomic-protocol", &[]),
     ("atomic-link", &["atomic-protocol"]),
     ("atomic-session-store", &["atomic-protocol"]),
@@ -16,6 +16,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("atomic-agent", &["atomic-protocol"]),
     ("atomic-providers", &["atomic-protocol"]),
     ("atomic-tools", &["atomic-protocol"]),
+    ("atomic-html-export", &["atomic-protocol"]),
     (
         "atomic-daemon",
         &[
@@ -59,7 +60,7 @@ const NOT_PURE: [&str; 8] = [
 ];
 
 /// The folders of the crates without input and output.
-const PURE: [&str; 2] = ["protocol/src", "daemon/agent/src"];
+const PURE: [&str; 3] = ["protocol/src", "daemon/agent/src", "daemon/html-export/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the workspace").to_owned()
