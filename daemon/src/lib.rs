@@ -20,6 +20,7 @@ pub mod daemon;
 pub mod handshake;
 pub mod logging;
 pub mod outbox;
+pub mod page;
 pub mod process;
 pub mod resources;
 pub mod session;

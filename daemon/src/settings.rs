@@ -27,10 +27,15 @@ use serde_json::{Map, Value};
 
 use crate::resources::trust::DefaultTrust;
 
-pub use save::{SettingsError, update};
+pub use save::{Change, SettingsError, edit, update};
 
 /// Name of the file in each of its directories.
 const FILE: &str = "settings.json";
+
+/// The global settings file of an agent directory.
+pub fn file(agent_dir: &Path) -> PathBuf {
+    agent_dir.join(FILE)
+}
 
 /// Directories of a project that may hold a settings file; the later one wins.
 const PROJECT_DIRECTORIES: [&str; 2] = [".pi", ".atomic"];
@@ -44,6 +49,8 @@ pub struct Settings {
     pub default_model: Option<String>,
     /// `defaultThinkingLevel`: thinking level of new sessions.
     pub default_thinking_level: Option<ThinkingLevel>,
+    /// `modelThinkingLevels`: for a model, named `provider/id`, another one.
+    pub model_thinking_levels: BTreeMap<String, ThinkingLevel>,
     /// `enabledModels`: patterns of the models to choose from; none is all.
     pub enabled_models: Option<Vec<String>>,
     /// `steeringMode`.
@@ -339,6 +346,14 @@ impl Layers {
             default_model: self.text("defaultModel"),
             default_thinking_level: self
                 .read("defaultThinkingLevel", level, |value| ThinkingLevel::parse(value.as_str()?)),
+            model_thinking_levels: self
+                .read("modelThinkingLevels", "an object of levels by provider/model", |value| {
+                    let levels = value.as_object()?.iter();
+                    levels
+                        .map(|(name, level)| Some((name.clone(), ThinkingLevel::parse(level.as_str()?)?)))
+                        .collect()
+                })
+                .unwrap_or_default(),
             enabled_models: self.texts("enabledModels"),
             steering_mode: self.queue_mode("steeringMode"),
             follow_up_mode: self.queue_mode("followUpMode"),

@@ -80,12 +80,9 @@ impl Agent {
                 self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
             }
             AgentCommand::CycleThinking => {
-                let levels = self.model.as_ref().map(|model| model.thinking_levels()).unwrap_or_default();
-                let at = levels.iter().position(|level| *level == self.thinking);
-                let data = match levels.len() {
-                    0 | 1 => Raw::null(),
-                    count => {
-                        let next = levels[at.map_or(0, |at| (at + 1) % count)];
+                let data = match self.next_thinking() {
+                    None => Raw::null(),
+                    Some(next) => {
                         self.change_thinking(next);
                         let mut data = Vec::new();
                         let mut object = ObjectWriter::begin(&mut data);
@@ -148,6 +145,14 @@ impl Agent {
             Some(StreamingBehavior::FollowUp) => self.queues.push_follow_up(queued),
             _ => self.queues.push_steering(queued),
         }
+    }
+
+    /// The thinking level after the current one, the first after the last; `None` when the model has no other.
+    pub fn next_thinking(&self) -> Option<ThinkingLevel> {
+        let levels = self.model.as_ref()?.thinking_levels();
+        let at = levels.iter().position(|level| *level == self.thinking);
+        let next = *levels.get(at.map_or(0, |at| (at + 1) % levels.len()))?;
+        (levels.len() > 1).then_some(next)
     }
 
     fn queue_changed(&mut self, request: RequestId, data: Option<Raw>) {

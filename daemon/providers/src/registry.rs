@@ -227,6 +227,28 @@ impl Registry {
             || self.has_key(&model.provider, &Stored::read(&self.shared.auth_files).unwrap_or_default())
     }
 
+    /// Where the provider's key comes from, and what names it (a variable); `None` without one. Any text may be asked for.
+    /// Blocking as [`Registry::available`].
+    pub fn auth_status(&self, provider: &str) -> Option<(&'static str, Option<String>)> {
+        let stored = Stored::read(&self.shared.auth_files).unwrap_or_default();
+        if !self.has_key(provider, &stored) {
+            return None;
+        }
+        if self.api_key.as_ref().is_some_and(|given| given.0 == provider) {
+            return Some(("runtime", Some("--api-key".to_owned())));
+        }
+        let variable = |env: &Env| auth::from_environment(provider, env).map(|(_, _, name)| name.to_owned());
+        let own = self.shared.overlay.get(provider).and_then(|own| own.api_key.as_ref());
+        Some(match (stored.get(provider), own) {
+            (Some((StoredCredential::ApiKey { key: None, env }, _)), _) => {
+                ("environment", variable(&self.env().overlay(env)))
+            }
+            (Some(_), _) => ("stored", None),
+            (None, Some(_)) => ("models_json", None),
+            (None, None) => ("environment", variable(self.env())),
+        })
+    }
+
     fn has_key(&self, provider: &str, stored: &Stored) -> bool {
         if self.api_key.as_ref().is_some_and(|given| given.0 == provider) {
             return true;

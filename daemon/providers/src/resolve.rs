@@ -187,6 +187,44 @@ impl Registry {
             .cloned()
     }
 
+    /// The models that `patterns` name, in their order, each once: each pattern is a glob over `provider/id` and `id` among
+    /// the models that can be used now, or what [`Registry::resolve`] takes. And a warning for each that names none.
+    /// Blocking as [`Registry::available`].
+    pub fn scope(&self, patterns: &[String]) -> (Vec<Arc<Model>>, Vec<String>) {
+        let mut scope: Vec<Arc<Model>> = Vec::new();
+        let mut warnings = Vec::new();
+        let available = self.available();
+        for pattern in patterns {
+            let found: Vec<Arc<Model>> = if pattern.contains(['*', '?', '[']) {
+                let glob = globset::GlobBuilder::new(pattern).case_insensitive(true).build();
+                let matcher = glob.map(|glob| glob.compile_matcher());
+                let named = |model: &&Arc<Model>| {
+                    let full = format!("{}/{}", model.provider, model.id);
+                    matcher
+                        .as_ref()
+                        .is_ok_and(|matcher| matcher.is_match(&full) || matcher.is_match(&model.id))
+                };
+                available.iter().filter(named).cloned().collect()
+            } else {
+                self.resolve(None, Some(pattern)).map(|resolved| resolved.model).into_iter().collect()
+            };
+            if found.is_empty() {
+                warnings.push(format!("No models match pattern \"{pattern}\""));
+            }
+            for model in found {
+                if !scope.iter().any(|known| known.provider == model.provider && known.id == model.id) {
+                    scope.push(model);
+                }
+            }
+        }
+        (scope, warnings)
+    }
+
+    /// Whether a provider of this name is known, to the catalog or to the user's file.
+    pub fn knows_provider(&self, name: &str) -> bool {
+        self.provider(name).is_some()
+    }
+
     /// A known provider's id as we spell it.
     fn provider(&self, name: &str) -> Option<&str> {
         self.providers().find(|known| known.eq_ignore_ascii_case(name))

@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 
 use atomic_protocol::cli::{self, Invocation};
 use atomic_providers::Env;
+use atomic_session_store::Store;
 use clap_complete::Shell;
+
+use crate::page::{self, Shown};
 
 /// What somebody who calls the program brings along.
 #[derive(Debug)]
@@ -71,7 +74,7 @@ pub fn answer(caller: &Caller) -> Result<Answer, Refusal> {
         Invocation::ListModels { search } => Ok(models::list(caller, search.as_deref())),
         Invocation::Export { file, output } => {
             let output = output.map(|output| caller.cwd.join(output));
-            let page = export(&caller.cwd.join(file), output.as_deref())?;
+            let page = export(&caller.cwd.join(file), output.as_deref(), &caller.cwd)?;
             Ok(Answer { text: format!("{}\n", page.display()).into_bytes(), ..Answer::default() })
         }
         Invocation::Completions(shell) => {
@@ -98,10 +101,15 @@ pub fn answer(caller: &Caller) -> Result<Answer, Refusal> {
     }
 }
 
-/// Writes the session in `file` as one self-contained page and gives the page's path. The page itself is the business of
-/// the crate `atomic-html-export`, which this version does not have.
-fn export(file: &Path, _output: Option<&Path>) -> Result<PathBuf, Refusal> {
-    Err(Refusal::Export { file: file.to_owned(), reason: "export is not built in this version".to_owned() })
+/// Writes the session in `file` as one self-contained page, without changing the file, and gives the page's path: by
+/// default in the caller's directory.
+fn export(file: &Path, output: Option<&Path>, cwd: &Path) -> Result<PathBuf, Refusal> {
+    let failed = |reason: String| Refusal::Export { file: file.to_owned(), reason };
+    let (store, _) = Store::open_read_only(file).map_err(|error| failed(error.to_string()))?;
+    let path = output.map_or_else(|| cwd.join(page::default_name(file)), Path::to_owned);
+    let written = Shown::of(&store).write(&path);
+    written.map_err(|error| failed(format!("cannot write {}: {error}", path.display())))?;
+    Ok(path)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod lanes;
 pub mod messages;
+mod moving;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,9 +21,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::lanes::Lanes;
+use crate::connection::moving::{Arrival, Destination};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
-use crate::session::{Attachment, Leaving, SessionHandle, SessionMessage};
+use crate::session::branches::BranchAt;
+use crate::session::{Leaving, SessionHandle, SessionMessage};
 use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
 use crate::transport::ReadHalf;
@@ -166,7 +169,7 @@ pub struct LeavingOptions {
 /// A replacement that has come to its end.
 struct Moved {
     ticket: Ticket,
-    result: Result<SessionHandle, String>,
+    result: Result<Arrival, String>,
 }
 
 impl Connection {
@@ -319,7 +322,8 @@ impl Connection {
                 self.client.cancel_bash(request_id.as_ref());
                 ticket.succeed(None);
             }
-            Command::Bash { command, exclude_from_context } => {
+            Command::Bash { command, exclude_from_context }
+            | Command::UserBash { command, exclude_from_context } => {
                 match self.client.begin_bash(number, request.id.as_ref()) {
                     None => {
                         let id = request.id.as_ref().map_or("", Raw::as_str);
@@ -333,21 +337,33 @@ impl Connection {
                     }
                 }
             }
-            Command::NewSession { parent_session } => self.move_to_new(ticket, parent_session),
+            Command::NewSession { parent_session } => {
+                self.move_to(ticket, Destination::Fresh { parent_session });
+            }
+            Command::Fork { entry_id } => {
+                self.move_to(ticket, Destination::Branch(BranchAt::Before(entry_id)));
+            }
+            Command::Clone => self.move_to(ticket, Destination::Branch(BranchAt::Leaf)),
+            Command::SwitchSession { session_path } => {
+                self.move_to(ticket, Destination::Stored { path: session_path });
+            }
+            Command::ImportSession { input_path, cwd_override } => {
+                self.move_to(ticket, Destination::Import { path: input_path, cwd: cwd_override });
+            }
             command => self.session.send(SessionMessage::Command { ticket, command }).await,
         }
     }
 
-    /// Replaces the session by a fresh one, beside everything else this connection does.
-    fn move_to_new(&mut self, ticket: Ticket, parent_session: Option<String>) {
+    /// Replaces the session, beside everything else this connection does.
+    fn move_to(&mut self, ticket: Ticket, destination: Destination) {
         let (done, moving) = oneshot::channel();
         self.moving = Some(moving);
         let (daemon, client, old) = (self.daemon.clone(), self.client.clone(), self.session.clone());
         tokio::spawn(async move {
-            let result = replace(&daemon, &client, &old, parent_session).await;
+            let result = moving::go(&daemon, &client, &old, destination).await;
             // The connection may be gone; then dropping the ticket answers nobody and the new session is left again.
-            if let Err(Moved { result: Ok(session), .. }) = done.send(Moved { ticket, result }) {
-                leave(&session, client.id, Leaving::Gone, None).await;
+            if let Err(Moved { result: Ok(arrival), .. }) = done.send(Moved { ticket, result }) {
+                leave(&arrival.session, client.id, Leaving::Gone, None).await;
             }
         });
     }
@@ -356,11 +372,14 @@ impl Connection {
         self.moving = None;
         let Some(Moved { ticket, result }) = moved else { return };
         match result {
-            Ok(session) => {
+            Ok(Arrival { session, notices, data }) => {
+                for notice in notices {
+                    self.client.outbox.link(&FromDaemon::Notice(notice));
+                }
                 let file = session.info().file.as_ref().map(|file| file.to_string_lossy().into_owned());
                 self.client.outbox.link(&FromDaemon::Session(file));
                 self.session = session;
-                ticket.succeed(Some(br#"{"cancelled":false}"#));
+                ticket.succeed(Some(&data));
             }
             Err(error) => ticket.fail(&error),
         }
@@ -418,22 +437,4 @@ async fn moved(moving: &mut Option<oneshot::Receiver<Moved>>) -> Option<Moved> {
         Some(moving) => moving.await.ok(),
         None => std::future::pending().await,
     }
-}
-
-/// Leaves the old session and enters a fresh one of the same directory, environment and options.
-async fn replace(
-    daemon: &Arc<Daemon>,
-    client: &Arc<Client>,
-    old: &SessionHandle,
-    parent_session: Option<String>,
-) -> Result<SessionHandle, String> {
-    let opening = old.info().opening.clone();
-    let session = crate::session::open::fresh(daemon, opening, parent_session).await?;
-    leave(old, client.id, Leaving::Replaced, None).await;
-    let (attached, is_attached) = oneshot::channel();
-    let greeting = Bytes::new();
-    let attachment = Attachment { client: client.clone(), greeting, environment: Vec::new(), attached };
-    session.send(SessionMessage::Attach(attachment)).await;
-    is_attached.await.map_err(|_| "The new session failed to start; the log says why".to_owned())?;
-    Ok(session)
 }

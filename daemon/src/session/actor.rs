@@ -9,13 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_agent::{Agent, AgentCommand, Input, RequestId, TimerId, ToolRunId};
-use atomic_protocol::command::Command;
-use atomic_protocol::json::Raw;
-use atomic_protocol::model::ModelFailure;
+use atomic_protocol::model::{Model, ModelFailure};
 use atomic_providers::Registry;
 use atomic_session_store::Store;
 use atomic_tools::ToolEnvironment;
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -27,7 +24,7 @@ use crate::clock;
 use crate::connection::Client;
 use crate::daemon::Daemon;
 use crate::resources::Resources;
-use crate::settings::{self, Durability, OnDisconnect, Settings};
+use crate::settings::{Durability, OnDisconnect, Settings};
 use crate::ticket::Ticket;
 
 /// Updates and results of tools that wait for the session's task. Tools wait when there are more.
@@ -73,6 +70,11 @@ pub(super) struct Actor {
     attached_once: bool,
     /// The provider a key was found for; it is not looked for again before every prompt.
     pub(super) key_found_for: Option<String>,
+    /// The settings name a default model of a provider that nobody knows, and no other was chosen: prompts are refused
+    /// until one is.
+    pub(super) unsupported_default: bool,
+    /// The models that `cycle_model` goes through, if some are named.
+    pub(super) scope: Vec<Arc<Model>>,
     /// Stays loaded without clients.
     kept: bool,
     unload_at: Option<Instant>,
@@ -92,6 +94,8 @@ pub(crate) struct Prepared {
     pub(super) record: (bool, bool),
     /// `--name`.
     pub(super) name: Option<String>,
+    pub(super) unsupported_default: bool,
+    pub(super) scope: Vec<Arc<Model>>,
 }
 
 impl Prepared {
@@ -143,6 +147,8 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         ending: false,
         attached_once: false,
         key_found_for: None,
+        unsupported_default: prepared.unsupported_default,
+        scope: prepared.scope,
         kept: false,
         unload_at,
     };
@@ -274,6 +280,10 @@ impl Actor {
                 self.leave(client, leaving, on_disconnect, left);
             }
             SessionMessage::Settled(reply) => self.waiting.push(reply),
+            SessionMessage::Branch { at, branch } => {
+                // The connection that asked may be gone.
+                let _ = branch.send(self.branch(&at));
+            }
             SessionMessage::Shutdown => {
                 self.ending = true;
                 self.abort();
@@ -281,12 +291,12 @@ impl Actor {
         }
     }
 
-    fn next_request(&mut self) -> RequestId {
+    pub(super) fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
         RequestId(self.last_request)
     }
 
-    fn ask(&mut self, ticket: Ticket, command: AgentCommand) {
+    pub(super) fn ask(&mut self, ticket: Ticket, command: AgentCommand) {
         let request = self.next_request();
         self.tickets.insert(request, ticket);
         self.feed(Input::Command { request, command });
@@ -295,142 +305,6 @@ impl Actor {
     fn abort(&mut self) {
         let request = self.next_request();
         self.feed(Input::Command { request, command: AgentCommand::Abort });
-    }
-
-    async fn command(&mut self, ticket: Ticket, command: Command) {
-        match command {
-            Command::Prompt { message, images, streaming_behavior } => {
-                if self.agent.is_idle() && !self.has_key() {
-                    if let Some(refusal) = self.cannot_start().await {
-                        return ticket.fail(&refusal);
-                    }
-                    self.key_found_for = self.agent.model().map(|model| model.provider.clone());
-                }
-                let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
-                self.agent.set_date(clock::local_date(tz.as_deref()));
-                let text = self.expanded(message).await;
-                let command = AgentCommand::Prompt { text, images, behavior: streaming_behavior };
-                self.ask(ticket, command);
-            }
-            Command::Steer { message, images } => {
-                let text = self.expanded(message).await;
-                self.ask(ticket, AgentCommand::Steer { text, images });
-            }
-            Command::FollowUp { message, images } => {
-                let text = self.expanded(message).await;
-                self.ask(ticket, AgentCommand::FollowUp { text, images });
-            }
-            Command::Abort => self.ask(ticket, AgentCommand::Abort),
-            Command::ClearQueue => self.ask(ticket, AgentCommand::ClearQueue),
-            Command::SetModel { provider, model_id, persist } => {
-                self.set_model(ticket, provider, model_id, persist).await;
-            }
-            Command::SetThinkingLevel { level, persist } => {
-                let effective = self.agent.model().map_or(level, |model| model.clamp_thinking(level));
-                if persist {
-                    let value = Value::from(effective.as_str());
-                    if let Err(error) = self.save(vec![("defaultThinkingLevel", value)]).await {
-                        return ticket.fail(&error);
-                    }
-                }
-                self.ask(ticket, AgentCommand::SetThinking(level));
-            }
-            Command::SetSteeringMode { mode } => {
-                if let Err(error) = self.save(vec![("steeringMode", Value::from(mode.as_str()))]).await {
-                    return ticket.fail(&error);
-                }
-                self.ask(ticket, AgentCommand::SetSteeringMode(mode));
-            }
-            Command::SetFollowUpMode { mode } => {
-                if let Err(error) = self.save(vec![("followUpMode", Value::from(mode.as_str()))]).await {
-                    return ticket.fail(&error);
-                }
-                self.ask(ticket, AgentCommand::SetFollowUpMode(mode));
-            }
-            Command::SetAutoRetry { enabled } => {
-                if let Err(error) = self.save(vec![("retry.enabled", Value::from(enabled))]).await {
-                    return ticket.fail(&error);
-                }
-                self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
-            }
-            Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
-            Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
-            Command::GetAvailableModels => {
-                let models = self.available().await;
-                let models: Vec<&Raw> = models.iter().map(|model| &model.raw).collect();
-                let mut data = br#"{"models":["#.to_vec();
-                for (index, model) in models.into_iter().enumerate() {
-                    if index > 0 {
-                        data.push(b',');
-                    }
-                    data.extend_from_slice(model.bytes());
-                }
-                data.extend_from_slice(b"]}");
-                ticket.succeed(Some(&data));
-            }
-            Command::Reload => self.reload(ticket).await,
-            read => self.read(ticket, &read),
-        }
-    }
-
-    async fn set_model(&mut self, ticket: Ticket, provider: String, model_id: String, persist: bool) {
-        let models = self.available().await;
-        let found = models.into_iter().find(|model| model.provider == provider && model.id == model_id);
-        let Some(model) = found else {
-            return ticket.fail(&format!("Model not found: {provider}/{model_id}"));
-        };
-        if persist {
-            let level = model.clamp_thinking(self.agent.thinking());
-            let changes = vec![
-                ("defaultProvider", Value::from(provider)),
-                ("defaultModel", Value::from(model_id)),
-                ("defaultThinkingLevel", Value::from(level.as_str())),
-            ];
-            if let Err(error) = self.save(changes).await {
-                return ticket.fail(&error);
-            }
-        }
-        self.ask(ticket, AgentCommand::SetModel(model));
-    }
-
-    /// The models that can be used now. Reads files, so on a blocking thread.
-    fn available(&self) -> impl Future<Output = Vec<Arc<atomic_protocol::model::Model>>> + use<> {
-        let registry = self.registry.clone();
-        async move { tokio::task::spawn_blocking(move || registry.available()).await.unwrap_or_default() }
-    }
-
-    /// A key was found for the model's provider before. Should it be gone, the run fails and says so.
-    fn has_key(&self) -> bool {
-        self.key_found_for.is_some()
-            && self.key_found_for.as_ref() == self.agent.model().map(|model| &model.provider)
-    }
-
-    /// Why a run cannot start now, apart from what the agent knows itself.
-    fn cannot_start(&self) -> impl Future<Output = Option<String>> + use<> {
-        let registry = self.registry.clone();
-        let model = self.agent.model().cloned();
-        async move {
-            let model = model?;
-            let probe = (registry.clone(), model.clone());
-            if tokio::task::spawn_blocking(move || probe.0.has_auth(&probe.1)).await.unwrap_or(false) {
-                return None;
-            }
-            // Without a key this fails at once and says why; should one have appeared meanwhile, the run may start.
-            registry.credential(&model).await.err().map(|error| error.to_string())
-        }
-    }
-
-    /// Saves to the global settings file, before the change is announced.
-    fn save(&self, changes: Vec<(&'static str, Value)>) -> impl Future<Output = Result<(), String>> + use<> {
-        let agent_dir = self.daemon.agent_dir.clone();
-        async move {
-            let saved = tokio::task::spawn_blocking(move || settings::update(&agent_dir, &changes)).await;
-            match saved {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(error) => Err(format!("Saving the settings failed: {error}")),
-            }
-        }
     }
 
     fn attach(&mut self, attachment: Attachment) {

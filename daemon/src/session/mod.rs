@@ -7,10 +7,13 @@
 //!   puts prompt templates and skills in place.
 
 pub(crate) mod actor;
+pub(crate) mod branches;
 mod changes;
+mod commands;
 mod effects;
 mod expansion;
 mod inputs;
+mod models;
 
 pub mod open;
 mod reads;
@@ -30,6 +33,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::branches::{Branch, BranchAt};
 use crate::connection::Client;
 use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
@@ -175,6 +179,13 @@ pub enum SessionMessage {
     },
     /// Somebody wants to know how it came out, once no run is active.
     Settled(oneshot::Sender<Outcome>),
+    /// A new session shall branch off.
+    Branch {
+        /// Where.
+        at: BranchAt,
+        /// Gets what it begins with, or why it cannot.
+        branch: oneshot::Sender<Result<Branch, String>>,
+    },
     /// The daemon leaves: abort, settle, end.
     Shutdown,
 }

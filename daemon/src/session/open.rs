@@ -17,6 +17,7 @@ use atomic_session_store::{self as store, Store};
 use atomic_tools::{SessionEnv, ToolEnvironment};
 
 use super::actor::Prepared;
+use super::branches::{Branch, BranchSource};
 use super::inputs::{self, Inputs};
 use super::shape::{self, Chosen};
 use super::{Opening, SessionHandle, SessionInfo};
@@ -46,6 +47,13 @@ const JOINER_VARIABLES: [&str; 6] = [
 ];
 
 /// The variables of a joiner that replace the session's.
+pub fn joiner_variables(env: &SessionEnv) -> Vec<(OsString, OsString)> {
+    let wanted =
+        env.iter().filter(|(name, _)| name.to_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
+    wanted.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The same, of a client that says hello.
 pub fn joiner_environment(hello: &Hello) -> Vec<(OsString, OsString)> {
     let wanted = hello
         .env
@@ -68,7 +76,7 @@ enum Choice {
 /// What the choice led to.
 enum Found {
     /// A fresh session to start, and lines for stderr.
-    Fresh((Prepared, Vec<String>)),
+    Fresh(Box<Prepared>, Vec<String>),
     /// A file that may be live already.
     File(PathBuf),
 }
@@ -82,7 +90,7 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
     let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
     let opening = Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options: options.clone() });
     let reattached = hello.session.is_some();
-    let work = Work { daemon: daemon.clone(), opening: opening.clone(), parent_session: None, reattached };
+    let work = Work { reattached, ..Work::new(daemon, opening.clone()) };
     let (asked, reattach) = (work.clone(), hello.session.clone());
     // One hop to a thread that may block for the usual case: a hop costs as much as the rest of it.
     let found = blocking(move || match choose(&asked, reattach.as_deref())? {
@@ -90,40 +98,31 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
             let noted = id.as_deref().filter(|_| !reattached).map(created);
             let (prepared, mut notices) = asked.fresh(dir, id)?;
             notices.extend(noted);
-            Ok(Found::Fresh((prepared, notices)))
+            Ok(Found::Fresh(Box::new(prepared), notices))
         }
         Choice::Fork { source, dir, id } => {
             let parent_session = Some(source.to_string_lossy().into_owned());
-            Work { parent_session, ..asked }.forked(&source, &dir, id).map(Found::Fresh)
+            let (prepared, notices) = Work { parent_session, ..asked }.forked(&source, &dir, id)?;
+            Ok(Found::Fresh(Box::new(prepared), notices))
         }
         Choice::File(path) => Ok::<_, String>(Found::File(path)),
     });
     match found.await?? {
-        Found::Fresh((prepared, notices)) => {
-            let session = daemon.sessions.start_fresh(prepared);
+        Found::Fresh(prepared, notices) => {
+            let session = daemon.sessions.start_fresh(*prepared);
             Ok(Opened { session, notices, joined: false })
         }
         Found::File(path) => {
-            let mut made = None;
-            let cell = daemon.sessions.cell(&path);
-            let session = cell
-                .get_or_try_init(|| async {
-                    let (session, notices) = work.stored(path.clone(), &daemon.sessions, &cell).await?;
-                    made = Some(notices);
-                    Ok::<_, String>(session)
-                })
-                .await?
-                .clone();
-            let joined = made.is_none();
-            let mut notices = made.unwrap_or_default();
-            if joined && hello.session.is_none() {
-                let info = session.info();
-                notices.extend(not_applied(options, &info.opening.options, &info.id));
+            let mut opened = work.join_or_load(path).await?;
+            if opened.joined && !reattached {
+                let info = opened.session.info();
+                opened.notices.extend(not_applied(options, &info.opening.options, &info.id));
             }
-            if session.info().cwd != opening.cwd {
-                notices.push(format!("Note: this session works in {}", session.info().cwd.display()));
+            let cwd = &opened.session.info().cwd;
+            if *cwd != opening.cwd {
+                opened.notices.push(format!("Note: this session works in {}", cwd.display()));
             }
-            Ok(Opened { session, notices, joined })
+            Ok(opened)
         }
     }
 }
@@ -131,13 +130,13 @@ pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions)
 /// A fresh session like the one `opening` asked for.
 ///
 /// # Errors
-/// What went wrong, for a response record.
+/// A line that says what went wrong.
 pub async fn fresh(
     daemon: &Arc<Daemon>,
     opening: Arc<Opening>,
     parent_session: Option<String>,
-) -> Result<SessionHandle, String> {
-    let work = Work { daemon: daemon.clone(), opening, parent_session, reattached: false };
+) -> Result<Opened, String> {
+    let work = Work { parent_session, ..Work::new(daemon, opening) };
     let (prepared, notices) = blocking(move || {
         let opening = &work.opening;
         let dir = (!opening.options.no_session).then(|| session_dir(&work.daemon.agent_dir, opening));
@@ -145,10 +144,87 @@ pub async fn fresh(
     })
     .await??;
     let session = daemon.sessions.start_fresh(prepared);
-    for notice in notices {
-        tracing::info!(session = session.info().id, notice);
+    Ok(Opened { session, notices, joined: false })
+}
+
+/// A new session that begins with a branch of the session `of`.
+///
+/// # Errors
+/// A line that says what went wrong.
+pub async fn branched(
+    daemon: &Arc<Daemon>,
+    opening: Arc<Opening>,
+    of: &SessionInfo,
+    branch: Branch,
+) -> Result<Opened, String> {
+    let parent_session = of.file.as_ref().map(|file| file.to_string_lossy().into_owned());
+    let work = Work { parent_session, reattached: true, ..Work::new(daemon, opening) };
+    let (prepared, notices) = blocking(move || {
+        let failed = |error: store::Error| format!("Error: {error}");
+        let store = match branch.source {
+            BranchSource::Memory(store) => *store,
+            BranchSource::File(file) => {
+                let (source, _) = Store::open_read_only(&file).map_err(failed)?;
+                source.fork(branch.leaf.as_ref(), work.header(None), file.parent()).map_err(failed)?
+            }
+        };
+        let is_new = store.entries().is_empty();
+        work.prepare(store, is_new)
+    })
+    .await??;
+    let session = daemon.sessions.start_fresh(prepared);
+    Ok(Opened { session, notices, joined: false })
+}
+
+/// The session in the file `path`, which need not exist: then it becomes the file of a fresh one.
+///
+/// # Errors
+/// A line that says what went wrong.
+pub async fn stored(
+    daemon: &Arc<Daemon>,
+    opening: Arc<Opening>,
+    path: &str,
+    cwd: Option<PathBuf>,
+) -> Result<Opened, String> {
+    let path = opening.cwd.join(expand_home(path.as_ref(), &opening.env));
+    let file = blocking(move || canonical(&path)).await??;
+    let is_new = !file.exists();
+    let work = Work { reattached: !is_new, cwd, ..Work::new(daemon, opening) };
+    let mut opened = work.join_or_load(file.clone()).await?;
+    if is_new {
+        opened.notices.push(format!("Note: {} does not exist; a new session goes there", file.display()));
     }
-    Ok(session)
+    Ok(opened)
+}
+
+/// A copy of the session file `path`, put beside the file of the session `beside`.
+///
+/// # Errors
+/// A line that says what went wrong.
+pub async fn imported(
+    daemon: &Arc<Daemon>,
+    opening: Arc<Opening>,
+    beside: &SessionInfo,
+    path: &str,
+    cwd: Option<PathBuf>,
+) -> Result<Opened, String> {
+    let source = opening.cwd.join(expand_home(path.as_ref(), &opening.env));
+    let beside = beside.file.as_ref().and_then(|file| file.parent()).map(Path::to_owned);
+    let (agent_dir, asked, cwd) =
+        (daemon.agent_dir.clone(), opening.clone(), cwd.map(|cwd| opening.cwd.join(cwd)));
+    let wanted = cwd.clone();
+    let copy = blocking(move || {
+        if !source.exists() {
+            return Err(format!("File not found: {}", source.display()));
+        }
+        if let Some(cwd) = wanted.filter(|cwd| !cwd.is_dir()) {
+            return Err(format!("Working directory does not exist: {}", cwd.display()));
+        }
+        let dir = beside.unwrap_or_else(|| session_dir(&agent_dir, &asked));
+        store::import(&source, &dir).map_err(|error| format!("Error: {error}"))
+    })
+    .await??;
+    stored(daemon, opening, &copy.to_string_lossy(), cwd).await
 }
 
 /// The options that shape a session, were given to one that has its shape already, and differ from what made it.
@@ -330,9 +406,32 @@ struct Work {
     parent_session: Option<String>,
     /// The caller was attached before the daemon was lost: what it typed then has had its effect.
     reattached: bool,
+    /// Where the session works instead of where its file says.
+    cwd: Option<PathBuf>,
 }
 
 impl Work {
+    fn new(daemon: &Arc<Daemon>, opening: Arc<Opening>) -> Work {
+        Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false, cwd: None }
+    }
+
+    /// The session of a file, live already or loaded now. Whoever comes meanwhile waits and joins.
+    async fn join_or_load(self, path: PathBuf) -> Result<Opened, String> {
+        let daemon = self.daemon.clone();
+        let mut made = None;
+        let cell = daemon.sessions.cell(&path);
+        let session = cell
+            .get_or_try_init(|| async {
+                let (session, notices) = self.stored(path, &daemon.sessions, &cell).await?;
+                made = Some(notices);
+                Ok::<_, String>(session)
+            })
+            .await?
+            .clone();
+        let joined = made.is_none();
+        Ok(Opened { session, notices: made.unwrap_or_default(), joined })
+    }
+
     /// A session without a past. Blocking.
     fn fresh(self, dir: Option<PathBuf>, id: Option<String>) -> Result<(Prepared, Vec<String>), String> {
         let header = self.header(id);
@@ -395,9 +494,9 @@ impl Work {
 
     /// Reads what a session is shaped by. Blocking.
     fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
-        let Work { daemon, opening, reattached, .. } = self;
+        let Work { daemon, opening, reattached, cwd, .. } = self;
         let options = &opening.options;
-        let cwd = PathBuf::from(&store.header().cwd);
+        let cwd = cwd.unwrap_or_else(|| PathBuf::from(&store.header().cwd));
         if !cwd.is_dir() {
             return Err(format!(
                 "Error: Stored session working directory does not exist: {}\nSession file: {}\nCurrent working \
@@ -423,11 +522,15 @@ impl Work {
         });
         notices.extend(registry.warnings().iter().cloned());
         let saved = context.model.as_ref();
-        let Chosen { registry, model, thinking: typed } =
+        let Chosen { registry, model, thinking: typed, scope, unsupported_default } =
             shape::choose_model(registry, options, saved, reattached, settings, &mut notices)?;
         let thinking = (options.thinking.filter(|_| !reattached))
             .or(typed)
             .or_else(|| context.thinking.as_deref().and_then(ThinkingLevel::parse))
+            .or_else(|| {
+                let name = model.as_ref().map(|model| format!("{}/{}", model.provider, model.id))?;
+                settings.model_thinking_levels.get(&name).copied()
+            })
             .or(settings.default_thinking_level)
             .unwrap_or(ThinkingLevel::Medium);
         let tools = shape::choose_tools(options, settings, &mut notices);
@@ -464,8 +567,20 @@ impl Work {
         let info = SessionInfo { id, file, cwd, header: store.header().clone(), opening };
         let record = (record_model, record_thinking);
         let Inputs { settings, resources, .. } = inputs;
-        let prepared =
-            Prepared { daemon, info, agent, store, registry, settings, resources, environment, record, name };
+        let prepared = Prepared {
+            daemon,
+            info,
+            agent,
+            store,
+            registry,
+            settings,
+            resources,
+            environment,
+            record,
+            name,
+            unsupported_default,
+            scope,
+        };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
         Ok((prepared, notices))
     }

@@ -4,6 +4,8 @@ use atomic_agent::context;
 use atomic_protocol::command::Command;
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{AssistantMessage, Message, StopReason};
+use atomic_protocol::model::ThinkingLevel;
+use atomic_session_store::Store;
 
 use super::Outcome;
 use super::actor::Actor;
@@ -29,6 +31,20 @@ impl Actor {
             }
             Command::GetSessionStats => ticket.succeed(Some(&self.stats())),
             Command::GetEntries { since } => self.entries(ticket, since.as_deref()),
+            Command::GetTree => self.tree(ticket),
+            Command::GetForkMessages => ticket.succeed(Some(&self.fork_messages())),
+            Command::GetAvailableThinkingLevels => {
+                let levels =
+                    self.agent.model().map_or(vec![ThinkingLevel::Off], |model| model.thinking_levels());
+                let levels: Vec<&str> = levels.into_iter().map(ThinkingLevel::as_str).collect();
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.value("levels", &levels);
+                object.end();
+                ticket.succeed(Some(&data));
+            }
+            // Keys are bound by extensions only.
+            Command::GetShortcuts => ticket.succeed(Some(br#"{"shortcuts":[]}"#)),
             Command::GetCommands => list(ticket, "commands", self.resources.commands(), Vec::new()),
             // No command of this version completes its arguments.
             Command::GetCommandCompletions { .. } => ticket.succeed(Some(br#"{"completions":null}"#)),
@@ -57,6 +73,9 @@ impl Actor {
         object.bool("autoCompactionEnabled", self.settings.compaction.enabled);
         object.int("messageCount", self.agent.messages().len() as i64);
         object.int("pendingMessageCount", self.agent.queued() as i64);
+        if self.agent.is_paused() {
+            object.bool("queuedMessagesPaused", true);
+        }
         object.end();
         data
     }
@@ -123,6 +142,16 @@ impl Actor {
         data
     }
 
+    /// All entries, each under the one it follows.
+    fn tree(&self, ticket: Ticket) {
+        let tree = atomic_session_store::tree(&self.store);
+        let mut data = Vec::new();
+        let mut object = ObjectWriter::begin(&mut data);
+        object.raw("tree", tree.bytes()).raw("leafId", leaf_of(&self.store).bytes());
+        object.end();
+        ticket.succeed(Some(&data));
+    }
+
     fn entries(&self, ticket: Ticket, since: Option<&str>) {
         let entries = self.store.entries();
         let from = match since {
@@ -140,6 +169,11 @@ impl Actor {
         }
         list(ticket, "entries", lines, leaf);
     }
+}
+
+/// The leaf's id as JSON.
+fn leaf_of(store: &Store) -> Raw {
+    store.leaf().map_or(Raw::null(), |id| Raw::from_serialize(id.as_str()))
 }
 
 /// A number as JavaScript prints it.

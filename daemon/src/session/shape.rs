@@ -22,12 +22,47 @@ pub(super) struct Chosen {
     pub(super) model: Option<Arc<Model>>,
     /// The level typed with the model.
     pub(super) thinking: Option<ThinkingLevel>,
+    /// The models that `cycle_model` goes through, if some are named.
+    pub(super) scope: Vec<Arc<Model>>,
+    /// No model, because the settings' default is of a provider that nobody knows.
+    pub(super) unsupported_default: bool,
 }
 
-/// Command line, then the session's own, then the settings' default, then the first that can be used.
+impl Chosen {
+    fn new(registry: Registry, model: Option<Arc<Model>>, thinking: Option<ThinkingLevel>) -> Chosen {
+        Chosen { registry, model, thinking, scope: Vec::new(), unsupported_default: false }
+    }
+}
+
+/// Command line, then the first of a scope in a session without a past, then the session's own, then the settings' default,
+/// then the first that can be used; and the scope.
 pub(super) fn choose_model(
+    registry: Registry,
+    options: &SessionOptions,
+    saved: Option<&(String, String)>,
+    reattached: bool,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<Chosen, String> {
+    let named = if options.models.is_empty() {
+        settings.enabled_models.as_deref()
+    } else {
+        Some(&options.models[..])
+    };
+    let (scope, warnings) = registry.scope(named.unwrap_or_default());
+    notices.extend(warnings);
+    let mut chosen = choose(registry, options, &scope, saved, reattached, settings, notices)?;
+    chosen.unsupported_default = chosen.model.is_none()
+        && settings.default_model.is_some()
+        && settings.default_provider.as_ref().is_some_and(|name| !chosen.registry.knows_provider(name));
+    chosen.scope = scope;
+    Ok(chosen)
+}
+
+fn choose(
     mut registry: Registry,
     options: &SessionOptions,
+    scope: &[Arc<Model>],
     saved: Option<&(String, String)>,
     reattached: bool,
     settings: &Settings,
@@ -50,10 +85,13 @@ pub(super) fn choose_model(
             registry = registry.with_api_key(&resolved.model.provider, key);
         }
         if !(reattached && saved.is_some()) {
-            return Ok(Chosen { registry, model: Some(resolved.model), thinking: resolved.thinking });
+            return Ok(Chosen::new(registry, Some(resolved.model), resolved.thinking));
         }
     }
-    if options.api_key.is_some() && !reattached {
+    let first = scope.iter().find(|model| options.api_key.is_some() || registry.has_auth(model)).cloned();
+    if let (Some(key), Some(first)) = (&options.api_key, &first) {
+        registry = registry.with_api_key(&first.provider, key);
+    } else if options.api_key.is_some() && !reattached {
         return Err(
             "Error: --api-key requires a model to be specified via --model, --provider/--model, or --models"
                 .to_owned(),
@@ -62,7 +100,7 @@ pub(super) fn choose_model(
     if let Some((provider, id)) = saved {
         match registry.find(provider, id) {
             Some(model) if registry.has_auth(&model) => {
-                return Ok(Chosen { registry, model: Some(model), thinking: None });
+                return Ok(Chosen::new(registry, Some(model), None));
             }
             found => {
                 let reason = if found.is_some() { "no auth configured" } else { "model no longer exists" };
@@ -73,12 +111,14 @@ pub(super) fn choose_model(
                     None => "No other model is available.".to_owned(),
                 };
                 notices.push(format!("Could not restore model {provider}/{id} ({reason}). {instead}"));
-                return Ok(Chosen { registry, model: other, thinking: None });
+                return Ok(Chosen::new(registry, other, None));
             }
         }
     }
-    let model = registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
-    Ok(Chosen { registry, model, thinking: None })
+    let model = first.or_else(|| {
+        registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref())
+    });
+    Ok(Chosen::new(registry, model, None))
 }
 
 /// The active tools: `--tools`, else the setting, else the usual four; less what is excluded.

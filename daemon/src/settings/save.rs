@@ -1,4 +1,5 @@
-//! Writing a setting: only the changed bytes, under a lock, never over a file that does not parse.
+//! Writing into a JSON file that people and other programs write, too: only the changed bytes, under a lock, never over a
+//! file that does not parse. The settings are one such file, the credentials another.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,11 +11,12 @@ use serde_json::Value;
 
 use super::{FILE, reason, without_bom};
 
-/// Lock among our own writers, beside the settings file.
-const LOCK: &str = "settings.lock";
+/// Extension of the lock among our own writers, beside the file (`settings.lock`).
+const LOCK: &str = "lock";
 
-/// Directory that other programs of this family make while they write the settings file, and heed when it is there.
-pub(super) const FOREIGN_LOCK: &str = "settings.json.lock";
+/// What follows the file's name in that of the directory that other programs of this family make while they write the
+/// file, and heed when it is there (`settings.json.lock`).
+pub(super) const FOREIGN_LOCK: &str = ".lock";
 
 /// How long a foreign writer is waited for. They hold the lock for one small write; a second is long.
 const FOREIGN_WAIT: Duration = Duration::from_secs(1);
@@ -25,7 +27,7 @@ const FOREIGN_POLL: Duration = Duration::from_millis(20);
 /// A foreign lock this old was left behind by a crash (the same age as its makers use).
 pub(super) const FOREIGN_STALE: Duration = Duration::from_secs(10);
 
-/// Why settings could not be written. The file is then as it was.
+/// Why a file could not be changed. It is then as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A file could not be read, locked or written.
@@ -40,7 +42,7 @@ pub enum SettingsError {
     },
     /// What is there is not JSON, so it cannot be changed without losing some of it.
     #[error(
-        "{}:{line}:{column}: not JSON ({reason}); the settings were not changed. Correct the file and try again.",
+        "{}:{line}:{column}: not JSON ({reason}); it was not changed. Correct the file and try again.",
         path.display()
     )]
     NotJson {
@@ -54,14 +56,14 @@ pub enum SettingsError {
         reason: String,
     },
     /// What is there is JSON but no object, or not text.
-    #[error("{} holds no JSON object; the settings were not changed. Correct the file and try again.", path.display())]
+    #[error("{} holds no JSON object; it was not changed. Correct the file and try again.", path.display())]
     NotAnObject {
         /// The file.
         path: PathBuf,
     },
-    /// Another program has been writing the settings all the while.
+    /// Another program has been writing the file all the while.
     #[error(
-        "another program is writing the settings: {} is there. If none is, remove that directory and try again.",
+        "another program is writing the file: {} is there. If none is, remove that directory and try again.",
         path.display()
     )]
     Busy {
@@ -70,22 +72,36 @@ pub enum SettingsError {
     },
 }
 
-/// Changes the global settings: each key, a path with dots such as `compaction.enabled`, gets its value; null stands for
-/// "not set".
+/// Where a value stands: the keys on the way to it. `None` for the value: it is taken away.
+pub type Change<'a> = (&'a [&'a str], Option<Value>);
+
+/// Changes the global settings, see [`edit`]: each key, a path with dots such as `compaction.enabled`, gets its value; null
+/// stands for "not set".
+///
+/// # Errors
+/// Those of [`edit`].
+pub fn update(agent_dir: &Path, changes: &[(&str, Value)]) -> Result<(), SettingsError> {
+    let paths: Vec<Vec<&str>> = changes.iter().map(|(key, _)| key.split('.').collect()).collect();
+    let changes: Vec<Change<'_>> =
+        paths.iter().zip(changes).map(|(path, (_, value))| (&path[..], Some(value.clone()))).collect();
+    edit(&agent_dir.join(FILE), &changes)
+}
+
+/// Changes values in a file that holds a JSON object; a file that is not there holds an empty one.
 ///
 /// Only these values change in the file's text. Everything else stays as the user wrote it, to the byte, keys we do not
-/// know included; on the way to a key, what is no object becomes one. The file keeps its mode, and where it is a symbolic
-/// link, what the link names is changed. It is replaced in one step: who reads meanwhile sees the old or the new one.
-/// Writers take turns, those of other programs included.
+/// know included; on the way to a key, what is no object becomes one. A new file is the owner's only, an old one keeps its
+/// mode, and where it is a symbolic link, what the link names is changed. It is replaced in one step: who reads meanwhile
+/// sees the old or the new one. Writers take turns, those of other programs included.
 ///
 /// # Errors
 /// When the file is there and is not a JSON object, or cannot be read, locked or written. It is then as it was.
-pub fn update(agent_dir: &Path, changes: &[(&str, Value)]) -> Result<(), SettingsError> {
-    make_directory(agent_dir).map_err(io_error("make", agent_dir))?;
-    let _turn = Turn::take(agent_dir)?;
-    let link = agent_dir.join(FILE);
+pub fn edit(link: &Path, changes: &[Change<'_>]) -> Result<(), SettingsError> {
+    let directory = link.parent().unwrap_or(Path::new("."));
+    make_directory(directory).map_err(io_error("make", directory))?;
+    let _turn = Turn::take(link)?;
     // A link to nothing yet is replaced by a file.
-    let path = link.canonicalize().unwrap_or(link);
+    let path = link.canonicalize().unwrap_or_else(|_| link.to_owned());
     let before = match fs::read(&path) {
         Ok(bytes) => {
             Some(String::from_utf8(bytes).map_err(|_| SettingsError::NotAnObject { path: path.clone() })?)
@@ -97,7 +113,12 @@ pub fn update(agent_dir: &Path, changes: &[(&str, Value)]) -> Result<(), Setting
     let object = without_bom(before);
     let mut after = object.to_owned();
     for (key, value) in changes {
-        after = set(&after, key, value, 0).map_err(|error| match error {
+        let changed = match (value, key) {
+            (Some(value), key) => set(&after, key, value, 0),
+            (None, [name]) => without(&after, name),
+            (None, _) => unreachable!("only keys of the outermost object are taken away"),
+        };
+        after = changed.map_err(|error| match error {
             NotAnObject::OtherValue => SettingsError::NotAnObject { path: path.clone() },
             NotAnObject::Syntax(error) => SettingsError::NotJson {
                 path: path.clone(),
@@ -114,22 +135,37 @@ pub fn update(agent_dir: &Path, changes: &[(&str, Value)]) -> Result<(), Setting
     replace(&path, &[bom.as_bytes(), after.as_bytes()]).map_err(io_error("write", &path))
 }
 
+/// The text of `object` without the key `name`: the other fields keep their text, each on a line of its own.
+fn without(object: &str, name: &str) -> Result<String, NotAnObject> {
+    let fields = Fields::parse(object)?;
+    if fields.get(name).is_none() {
+        return Ok(object.to_owned());
+    }
+    let mut text = Vec::new();
+    for (key, value) in fields.iter().filter(|(key, _)| *key != name) {
+        text.extend_from_slice(if text.is_empty() { b"{\n" } else { b",\n" });
+        text.extend_from_slice(INDENT.as_bytes());
+        json::write_string(&mut text, key);
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+    }
+    text.extend_from_slice(if text.is_empty() { b"{}\n" } else { b"\n}\n" });
+    Ok(String::from_utf8(text).expect("made from strings"))
+}
+
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SettingsError {
     let path = path.to_owned();
     move |source| SettingsError::Io { doing, path, source }
 }
 
 /// The text of `object` with `value` at `key`. `depth` is how deep the object lies, for the indentation of new lines.
-fn set(object: &str, key: &str, value: &Value, depth: usize) -> Result<String, NotAnObject> {
+fn set(object: &str, key: &[&str], value: &Value, depth: usize) -> Result<String, NotAnObject> {
     let fields = Fields::parse(object)?;
-    let (name, rest) = match key.split_once('.') {
-        Some((name, rest)) => (name, Some(rest)),
-        None => (key, None),
-    };
+    let (name, rest) = key.split_first().expect("a key has a name");
     let new = |old: &str| match rest {
-        None => Ok(indented(value, depth + 1)),
+        [] => Ok(indented(value, depth + 1)),
         // What stands there is one value of a text that was read: it is an object, or else it is replaced by one.
-        Some(rest) => set(old, rest, value, depth + 1).or_else(|_| set("{}", rest, value, depth + 1)),
+        rest => set(old, rest, value, depth + 1).or_else(|_| set("{}", rest, value, depth + 1)),
     };
     if let Some(old) = fields.get(name) {
         let start = offset(object, old);
@@ -196,7 +232,7 @@ fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     })
 }
 
-/// The right to write the settings, until it is dropped.
+/// The right to write the file, until it is dropped.
 ///
 /// Two locks, because two families of writers meet here. Ours is held by the system and ends with its holder. The other
 /// programs' is a directory that exists while they write; we make it too, so that they wait for us.
@@ -206,11 +242,13 @@ struct Turn {
 }
 
 impl Turn {
-    fn take(agent_dir: &Path) -> Result<Turn, SettingsError> {
-        let path = agent_dir.join(LOCK);
+    fn take(file: &Path) -> Result<Turn, SettingsError> {
+        let path = file.with_extension(LOCK);
         let ours = open_private_file(&path).map_err(io_error("lock", &path))?;
         ours.lock().map_err(io_error("lock", &path))?;
-        let foreign = agent_dir.join(FOREIGN_LOCK);
+        let mut foreign = file.as_os_str().to_owned();
+        foreign.push(FOREIGN_LOCK);
+        let foreign = PathBuf::from(foreign);
         let until = Instant::now() + FOREIGN_WAIT;
         loop {
             match fs::create_dir(&foreign) {

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::time::SystemTime;
 
-use super::save::{FOREIGN_LOCK, FOREIGN_STALE};
+use super::save::{FOREIGN_LOCK, FOREIGN_STALE, edit};
 use super::*;
 use serde_json::json;
 use tempfile::TempDir;
@@ -54,6 +54,7 @@ fn every_key_is_read() {
         GLOBAL,
         "\u{feff}{
           \"defaultProvider\": \"anthropic\", \"defaultModel\": \"m\", \"defaultThinkingLevel\": \"xhigh\",
+          \"modelThinkingLevels\": {\"anthropic/m.1\": \"low\"},
           \"enabledModels\": [\"a*\"], \"steeringMode\": \"all\", \"followUpMode\": \"one-at-a-time\",
           \"shellPath\": \"/bin/zsh\", \"shellCommandPrefix\": \"set -e;\", \"defaultTools\": [],
           \"prompts\": [\"p\", \"!q\"], \"skills\": [\"~/k\"], \"enableSkillCommands\": false,
@@ -71,6 +72,7 @@ fn every_key_is_read() {
     let expected = Settings {
         default_provider: Some("anthropic".into()),
         default_model: Some("m".into()),
+        model_thinking_levels: BTreeMap::from([("anthropic/m.1".to_owned(), ThinkingLevel::Low)]),
         default_thinking_level: Some(ThinkingLevel::Xhigh),
         enabled_models: Some(vec!["a*".into()]),
         steering_mode: QueueMode::All,
@@ -318,7 +320,7 @@ fn writers_take_turns() {
 #[test]
 fn a_foreign_writer_is_waited_for_and_a_dead_one_is_not() {
     let home = Home::new(&[(GLOBAL, "{}")]);
-    let lock = home.at("agent").join(FOREIGN_LOCK);
+    let lock = home.at("agent").join(format!("{FILE}{FOREIGN_LOCK}"));
     fs::create_dir(&lock).unwrap();
     let error = update(&home.at("agent"), &[("a", json!(1))]).unwrap_err();
     assert!(matches!(&error, SettingsError::Busy { path } if *path == lock), "{error}");
@@ -363,4 +365,28 @@ fn a_change_that_changes_nothing_does_not_touch_the_file() {
     let before = fs::metadata(home.at(GLOBAL)).unwrap().modified().unwrap();
     update(&home.at("agent"), &[("a", json!(true))]).unwrap();
     assert_eq!(fs::metadata(home.at(GLOBAL)).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn a_key_is_taken_away_and_the_others_keep_their_text() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("auth.json");
+    edit(&file, &[(&["a.b"], Some(json!({"type": "api_key"})))]).unwrap();
+    edit(&file, &[(&["c"], Some(json!(1.5)))]).unwrap();
+    edit(&file, &[(&["nobody"], None)]).unwrap();
+    let before = fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(&before).unwrap(),
+        json!({"a.b": {"type": "api_key"}, "c": 1.5}),
+        "a dot in a name is no path"
+    );
+    edit(&file, &[(&["a.b"], None)]).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{\n  \"c\": 1.5\n}\n");
+    edit(&file, &[(&["c"], None)]).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{}\n");
+    #[cfg(unix)]
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions()) & 0o777,
+        0o600
+    );
 }

@@ -1,0 +1,204 @@
+//! Commands that change the session: each reaches the agent, the settings, or both.
+
+use atomic_agent::AgentCommand;
+use atomic_protocol::command::Command;
+use atomic_protocol::json::{ObjectWriter, Raw};
+use serde_json::Value;
+
+use super::actor::Actor;
+use crate::clock;
+use crate::page::{self, Shown};
+use crate::settings;
+use crate::ticket::Ticket;
+
+/// A compaction of fewer lines than this gains nothing (reference 4.3).
+const LEAST_LINES: usize = 20;
+
+/// The settings name a default of a provider that nobody knows (literal of the reference; the name of the command in it
+/// is that of its terminal program).
+const UNSUPPORTED_DEFAULT: &str = "Configured default model is unavailable or unsupported. Update defaultProvider/defaultModel or use /model.";
+
+impl Actor {
+    pub(super) async fn command(&mut self, ticket: Ticket, command: Command) {
+        match command {
+            Command::Prompt { message, images, streaming_behavior } => {
+                if self.unsupported_default && self.agent.model().is_none() {
+                    return ticket.fail(UNSUPPORTED_DEFAULT);
+                }
+                if self.agent.is_paused() {
+                    let command =
+                        AgentCommand::Prompt { text: message, images, behavior: streaming_behavior };
+                    return self.ask(ticket, command);
+                }
+                if self.agent.is_idle() && !self.has_key() {
+                    if let Some(refusal) = self.cannot_start().await {
+                        return ticket.fail(&refusal);
+                    }
+                    self.key_found_for = self.agent.model().map(|model| model.provider.clone());
+                }
+                let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
+                self.agent.set_date(clock::local_date(tz.as_deref()));
+                let text = self.expanded(message).await;
+                let command = AgentCommand::Prompt { text, images, behavior: streaming_behavior };
+                self.ask(ticket, command);
+            }
+            Command::Steer { message, images } => {
+                let text = self.expanded(message).await;
+                self.ask(ticket, AgentCommand::Steer { text, images });
+            }
+            Command::FollowUp { message, images } => {
+                let text = self.expanded(message).await;
+                self.ask(ticket, AgentCommand::FollowUp { text, images });
+            }
+            Command::Abort => self.ask(ticket, AgentCommand::Abort),
+            Command::ClearQueue => self.ask(ticket, AgentCommand::ClearQueue),
+            Command::PauseQueuedMessages => self.ask(ticket, AgentCommand::PauseQueues),
+            Command::ResumeQueuedMessages => self.ask(ticket, AgentCommand::ResumeQueues),
+            Command::SetModel { provider, model_id, persist } => {
+                self.set_model(ticket, provider, model_id, persist).await;
+            }
+            Command::CycleModel { backward, persist } => self.cycle_model(ticket, backward, persist).await,
+            Command::SetThinkingLevel { level, persist } => {
+                let effective = self.agent.model().map_or(level, |model| model.clamp_thinking(level));
+                if persist && let Err(error) = self.save_thinking(effective).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetThinking(level));
+            }
+            Command::CycleThinkingLevel { persist } => {
+                let next = self.agent.next_thinking();
+                if persist
+                    && let Some(level) = next
+                    && let Err(error) = self.save_thinking(level).await
+                {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::CycleThinking);
+            }
+            Command::SetSteeringMode { mode } => {
+                if let Err(error) = self.save("steeringMode", Value::from(mode.as_str())).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetSteeringMode(mode));
+            }
+            Command::SetFollowUpMode { mode } => {
+                if let Err(error) = self.save("followUpMode", Value::from(mode.as_str())).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetFollowUpMode(mode));
+            }
+            Command::SetAutoRetry { enabled } => {
+                if let Err(error) = self.save("retry.enabled", Value::from(enabled)).await {
+                    return ticket.fail(&error);
+                }
+                self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
+            }
+            Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
+            Command::Compact { .. } => self.compact(ticket),
+            Command::SetAutoCompaction { enabled } => {
+                if let Err(error) = self.save("compaction.enabled", Value::from(enabled)).await {
+                    return ticket.fail(&error);
+                }
+                self.settings.compaction.enabled = enabled;
+                ticket.succeed(None);
+            }
+            // Late or repeated ones do no harm either.
+            Command::AbortCompaction => ticket.succeed(None),
+            Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
+            Command::SetLabel { entry_id, label } => self.set_label(ticket, &entry_id, label),
+            Command::NavigateTree { target_id, summarize, label } => {
+                self.navigate(ticket, &target_id, summarize, label);
+            }
+            Command::GetAvailableModels => self.get_available_models(ticket).await,
+            Command::RefreshModels => self.refresh_models(ticket).await,
+            Command::LoginProvider { provider, kind } => self.login(ticket, &provider, kind),
+            Command::SaveProviderCredential { provider, key } => {
+                self.save_credential(ticket, provider, key).await;
+            }
+            // No login waits here: each is answered at once.
+            Command::CancelLoginProvider { .. } => ticket.succeed(None),
+            Command::LogoutProvider { provider } => self.logout(ticket, provider).await,
+            Command::ExportHtml { output_path } => self.export_html(ticket, output_path.as_deref()),
+            Command::InvokeShortcut { key } => ticket.fail(&format!("Shortcut not found: {key}")),
+            Command::Reload => self.reload(ticket).await,
+            read => self.read(ticket, &read),
+        }
+    }
+
+    /// Writes the session as a page: work that grows with it, so beside it.
+    fn export_html(&self, ticket: Ticket, output: Option<&str>) {
+        let Some(file) = &self.info.file else {
+            return ticket.fail("Cannot export in-memory session to HTML");
+        };
+        if !self.store.is_written() {
+            return ticket.fail("Nothing to export yet - start a conversation first");
+        }
+        let path = match output.filter(|output| !output.is_empty()) {
+            Some(output) => self.info.cwd.join(output),
+            None => self.info.cwd.join(page::default_name(file)),
+        };
+        let shown = Shown::of(&self.store);
+        tokio::task::spawn_blocking(move || match shown.write(&path) {
+            Ok(()) => {
+                let mut data = Vec::new();
+                let mut object = ObjectWriter::begin(&mut data);
+                object.str("path", &path.to_string_lossy());
+                object.end();
+                ticket.succeed(Some(&data));
+            }
+            Err(error) => ticket.fail(&format!("Cannot write {}: {error}", path.display())),
+        });
+    }
+
+    fn compact(&self, ticket: Ticket) {
+        let lines = self.agent.messages().map(lines_of).sum::<usize>();
+        ticket.fail(if lines < LEAST_LINES {
+            "Nothing to compact (session too small)"
+        } else {
+            "compaction is not built in this version"
+        });
+    }
+
+    /// A key was found for the model's provider before. Should it be gone, the run fails and says so.
+    fn has_key(&self) -> bool {
+        self.key_found_for.is_some()
+            && self.key_found_for.as_ref() == self.agent.model().map(|model| &model.provider)
+    }
+
+    /// Why a run cannot start now, apart from what the agent knows itself.
+    fn cannot_start(&self) -> impl Future<Output = Option<String>> + use<> {
+        let registry = self.registry.clone();
+        let model = self.agent.model().cloned();
+        async move {
+            let model = model?;
+            let probe = (registry.clone(), model.clone());
+            if tokio::task::spawn_blocking(move || probe.0.has_auth(&probe.1)).await.unwrap_or(false) {
+                return None;
+            }
+            // Without a key this fails at once and says why; should one have appeared meanwhile, the run may start.
+            registry.credential(&model).await.err().map(|error| error.to_string())
+        }
+    }
+
+    /// Saves one value to the global settings file, before the change is announced.
+    fn save(&self, key: &'static str, value: Value) -> impl Future<Output = Result<(), String>> + use<> {
+        let agent_dir = self.daemon.agent_dir.clone();
+        saved(move || settings::update(&agent_dir, &[(key, value)]))
+    }
+}
+
+/// Runs what writes a shared file where that may block.
+pub(super) async fn saved(
+    write: impl FnOnce() -> Result<(), settings::SettingsError> + Send + 'static,
+) -> Result<(), String> {
+    match tokio::task::spawn_blocking(write).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(error) => Err(format!("Saving failed: {error}")),
+    }
+}
+
+/// Lines of a message's text, near enough to tell whether there is anything to shorten.
+fn lines_of(message: &Raw) -> usize {
+    1 + message.as_str().matches("\\n").count()
+}
