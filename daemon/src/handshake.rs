@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atomic_protocol::cli::{self, Invocation};
+use atomic_protocol::cli::{self, Dialect, Invocation};
 use atomic_protocol::frame::LineSplitter;
 use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSION, Reply};
 use bytes::Bytes;
@@ -90,6 +90,11 @@ async fn attach(
         Ok(_) => return refuse_client(client, "Error: these arguments start no session".to_owned(), 1).await,
         Err(error) => return refuse_client(client, error.text, error.code).await,
     };
+    let variable = hello.env.iter().find(|(name, _)| name.as_str() == Some(Dialect::VARIABLE));
+    match options.dialect(variable.and_then(|(_, value)| value.as_str())) {
+        Ok(dialect) => client.speak(dialect, options.ascii_separators),
+        Err(error) => return refuse_client(client, error.text, error.code).await,
+    }
     let presence = daemon.attached();
     // A session that ends in the very moment it was found is found anew.
     for _ in 0..OPENING_ROUNDS {

@@ -56,6 +56,8 @@ struct State {
     waiting: bool,
     /// The session's records are not for this client.
     muted: bool,
+    /// U+2028 and U+2029 are written as escapes.
+    escaped: bool,
     /// More is coming at once: nothing is sent before it is complete.
     held: bool,
     /// Nothing can be sent any more.
@@ -72,6 +74,35 @@ struct State {
     total: u64,
 }
 
+impl State {
+    fn as_written(&self, record: Bytes) -> Bytes {
+        match self.escaped {
+            true => separators_escaped(record),
+            false => record,
+        }
+    }
+}
+
+/// The record with U+2028 and U+2029, which can stand in strings only, as their escapes.
+fn separators_escaped(record: Bytes) -> Bytes {
+    const SEPARATOR: &[u8] = b"\xe2\x80";
+    let mut found = memchr::memmem::find_iter(&record, SEPARATOR)
+        .filter(|at| matches!(record.get(at + 2), Some(0xa8 | 0xa9)))
+        .peekable();
+    if found.peek().is_none() {
+        return record;
+    }
+    let mut escaped = Vec::with_capacity(record.len() + 16);
+    let mut from = 0;
+    for at in found {
+        escaped.extend_from_slice(&record[from..at]);
+        escaped.extend_from_slice(if record[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+        from = at + 3;
+    }
+    escaped.extend_from_slice(&record[from..]);
+    escaped.into()
+}
+
 impl Outbox {
     /// An empty outbox.
     pub fn new(socket: WriteHalf, records: bool) -> Outbox {
@@ -85,6 +116,11 @@ impl Outbox {
     /// What a session tells ([`Outbox::push`]) does not go to this client.
     pub fn mute(&self) {
         self.state().muted = true;
+    }
+
+    /// From now on U+2028 and U+2029 are written as escapes, for a client that takes them for line ends.
+    pub fn escape_separators(&self) {
+        self.state().escaped = true;
     }
 
     /// Sends a record (complete lines) of the session.
@@ -103,6 +139,7 @@ impl Outbox {
     fn enqueue(&self, mut state: MutexGuard<'_, State>, record: Bytes) {
         // An empty write would look like a closed socket.
         if !state.closed && !state.ending && !record.is_empty() {
+            let record = state.as_written(record);
             state.bytes += record.len();
             state.queue.push_back(record);
             self.send(&mut state);
@@ -120,6 +157,7 @@ impl Outbox {
             state.ids.remove(&line);
         }
         if let Some(record) = record {
+            let record = state.as_written(record);
             state.bytes += record.len();
             state.queue.push_back(record);
         }
@@ -364,5 +402,20 @@ impl Outbox {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_become_escapes_and_nothing_else_changes() {
+        let escaped = |text: &str| {
+            String::from_utf8(separators_escaped(Bytes::from(text.to_owned())).to_vec()).unwrap()
+        };
+        assert_eq!(escaped("a\u{2028}b\u{2029}\u{2028}\n"), "a\\u2028b\\u2029\\u2028\n");
+        assert_eq!(escaped("\u{2027}\u{202a}\u{85}\u{20a8}"), "\u{2027}\u{202a}\u{85}\u{20a8}");
+        assert_eq!(escaped("\u{2028}"), "\\u2028");
     }
 }

@@ -117,7 +117,7 @@ impl Down {
     fn attach(&self, deadline: Instant) -> Result<Link, (String, u8)> {
         let said = |stream: &Arc<Stream>| match self.shared.up.connect(stream) {
             0 => {}
-            ..=UNREAD_BYTES => self.shared.up.flush(),
+            1..=UNREAD_BYTES => self.shared.up.flush(),
             _ => self.flush(),
         };
         match connect_or_start_by(&self.place, &self.hello, daemon::program, deadline, said) {

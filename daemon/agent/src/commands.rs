@@ -53,7 +53,7 @@ impl Agent {
                 object.end();
                 self.queue_changed(request, Some(Raw::from_trusted(data.into())));
             }
-            AgentCommand::Abort => self.abort(request),
+            AgentCommand::Abort { keep_queue } => self.abort(request, keep_queue),
             AgentCommand::SetModel(model) => {
                 self.change_model(model.clone(), "set");
                 self.answer(request, Ok(Some(model.raw.clone())));
@@ -280,7 +280,7 @@ impl Agent {
         self.run = Some(run);
     }
 
-    fn abort(&mut self, request: RequestId) {
+    fn abort(&mut self, request: RequestId, keep_queue: bool) {
         self.aborts.push(request);
         if let Some(pending) = &mut self.preflight {
             pending.aborted = true;
@@ -289,6 +289,7 @@ impl Agent {
         if self.run.is_none() {
             return self.answer_aborts();
         }
+        self.active().keep_queue |= keep_queue;
         self.abort_run();
     }
 

@@ -109,7 +109,10 @@ pub enum AgentCommand {
         images: Vec<Block>,
     },
     /// Stop the run and answer when the session is idle.
-    Abort,
+    Abort {
+        /// What is queued stays queued; else it gets a run of its own.
+        keep_queue: bool,
+    },
     /// Take all queued messages back.
     ClearQueue,
     /// Use another model, chosen by name.

@@ -27,6 +27,8 @@ pub(crate) struct Run {
     pub(crate) steps: VecDeque<Step>,
     pub(crate) waiting: Option<Waiting>,
     pub(crate) aborted: bool,
+    /// Whoever aborted wants the queues left alone.
+    pub(crate) keep_queue: bool,
     /// What the run added, for `agent_end`.
     pub(crate) messages: Vec<(EntryId, Raw)>,
     /// The answer of the current turn.
@@ -98,6 +100,7 @@ impl Run {
             steps: VecDeque::new(),
             waiting: None,
             aborted: false,
+            keep_queue: false,
             messages: Vec::new(),
             turn: None,
             results: Vec::new(),
@@ -386,8 +389,8 @@ impl Agent {
             return;
         }
         let run = self.active();
-        let failed = run.failure.is_some() && !run.aborted;
-        if !self.queues.has_due() || failed {
+        let ends = (run.failure.is_some() && !run.aborted) || run.keep_queue;
+        if !self.queues.has_due() || ends {
             self.active().steps.push_back(Step::Settle);
             return;
         }

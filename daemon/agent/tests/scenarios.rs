@@ -218,7 +218,7 @@ fn an_abort_before_the_first_event_and_one_in_the_middle() {
         if !events.is_empty() {
             world.answer(events);
         }
-        world.ask(AgentCommand::Abort);
+        world.ask(AgentCommand::Abort { keep_queue: false });
         let seen = world.seen();
         assert_eq!(seen.iter().filter(|record| *record == "message_update").count(), updates);
         assert_eq!(
@@ -237,7 +237,7 @@ fn late_events_of_a_cancelled_call_are_ignored() {
     let mut world = World::new();
     world.prompt("hi");
     let call = world.open_calls[0];
-    world.ask(AgentCommand::Abort);
+    world.ask(AgentCommand::Abort { keep_queue: false });
     world.seen();
     world.feed(Input::Model { call, events: text("late") });
     assert!(world.seen().is_empty());
@@ -249,7 +249,7 @@ fn an_abort_during_tools_waits_for_them_and_closes_with_an_empty_answer() {
     world.prompt("hi");
     world.answer(calls(&[("c0", "t"), ("c1", "t")], StopReason::ToolUse));
     world.tool_done(1, ToolOutput::text("one"));
-    world.ask(AgentCommand::Abort);
+    world.ask(AgentCommand::Abort { keep_queue: false });
     assert_eq!(world.cancelled.len(), 1);
     world.seen();
     world.tool_done(0, ToolOutput::error("Command aborted"));
@@ -276,7 +276,7 @@ fn an_abort_leaves_the_queue_to_a_run_of_its_own() {
     world.prompt("hi");
     world.ask(AgentCommand::Steer { text: "next".into(), images: vec![] });
     world.seen();
-    world.ask(AgentCommand::Abort);
+    world.ask(AgentCommand::Abort { keep_queue: false });
     assert_eq!(
         world.seen(),
         [
@@ -304,7 +304,7 @@ fn an_abort_while_idle_is_answered_and_starts_nothing() {
     let mut world = World::new();
     world.ask(AgentCommand::Steer { text: "waits".into(), images: vec![] });
     world.seen();
-    world.ask(AgentCommand::Abort);
+    world.ask(AgentCommand::Abort { keep_queue: false });
     assert_eq!(world.seen(), ["answer 2"]);
     assert!(world.agent.is_idle());
 }
@@ -384,13 +384,13 @@ fn retries_are_exhausted_after_their_number() {
 
 #[test]
 fn a_wait_can_be_given_up() {
-    for command in [AgentCommand::AbortRetry, AgentCommand::Abort] {
+    for command in [AgentCommand::AbortRetry, AgentCommand::Abort { keep_queue: false }] {
         let mut world = World::new();
         world.prompt("hi");
         world.answer(failed("503"));
         world.seen();
         let expected = match command {
-            AgentCommand::Abort => ["auto_retry_end", "agent_settled", "answer 2"],
+            AgentCommand::Abort { .. } => ["auto_retry_end", "agent_settled", "answer 2"],
             _ => ["auto_retry_end", "answer 2", "agent_settled"],
         };
         world.ask(command);

@@ -53,7 +53,7 @@ fn play(seed: u64) {
                 admitted.push((request, name));
             }
             4 => {
-                world.ask(AgentCommand::Abort);
+                world.ask(AgentCommand::Abort { keep_queue: false });
             }
             5 if dice.roll(4) == 0 => {
                 let request = world.ask(AgentCommand::ClearQueue);

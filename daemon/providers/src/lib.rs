@@ -25,6 +25,8 @@ mod http;
 mod models_json;
 pub mod openai_completions;
 mod partial_json;
+
+pub use partial_json::arguments as beginning_of_arguments;
 mod pump;
 mod registry;
 mod resolve;

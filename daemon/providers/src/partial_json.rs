@@ -7,7 +7,7 @@ use atomic_protocol::json::{Fields, NotAnObject, Raw, repair_surrogates};
 /// The arguments of a finished tool call, always a JSON object on one line. In order: what stands there; what stands
 /// there with raw control characters and bad backslashes repaired and with everything open closed; `{}`. Text after
 /// the first value is dropped. Numbers keep their spelling.
-pub(crate) fn arguments(text: &str) -> Raw {
+pub fn arguments(text: &str) -> Raw {
     let text = repair_surrogates(text.trim());
     let object = match Fields::parse(&text) {
         Ok(_) => Some(one_line(text)),

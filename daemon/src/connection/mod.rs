@@ -9,9 +9,10 @@ pub mod messages;
 mod moving;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::{Command, Lane, Request};
 use atomic_protocol::frame::LineSplitter;
 use atomic_protocol::json::Raw;
@@ -46,6 +47,8 @@ pub struct Client {
     pub id: u64,
     /// What waits to be sent to it.
     pub outbox: Outbox,
+    /// Which program's records it expects; known when its arguments are read.
+    dialect: OnceLock<Dialect>,
     /// Lines that are not answered yet.
     open: AtomicUsize,
     /// A line was answered; looked at by the connection.
@@ -70,10 +73,25 @@ impl Client {
         Client {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             outbox,
+            dialect: OnceLock::new(),
             open: AtomicUsize::new(0),
             answered: Notify::new(),
             lane_free: Notify::new(),
             bash: Mutex::default(),
+        }
+    }
+
+    /// Which program's records it expects.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect.get().copied().unwrap_or_default()
+    }
+
+    /// Settles how records are written for it, before the first.
+    pub fn speak(&self, dialect: Dialect, ascii_separators: bool) {
+        // Said once, at the handshake.
+        let _ = self.dialect.set(dialect);
+        if ascii_separators {
+            self.outbox.escape_separators();
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
+use super::records::{self, Records};
 use super::work::{BashDone, ModelWork, ToolWork};
 use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, SessionMessage, Status};
 use crate::clock;
@@ -61,7 +62,7 @@ pub(super) struct Actor {
     pub(super) timer: Option<(TimerId, Instant)>,
     pub(super) bash: usize,
     /// Records for all clients, not sent yet.
-    pub(super) pending: Vec<u8>,
+    pub(super) records: Records,
     /// Clients that wait for the run to settle before they leave.
     leaving: Vec<(u64, oneshot::Sender<()>)>,
     /// Who wants to know how the run comes out.
@@ -141,7 +142,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         tool_receiver,
         timer: None,
         bash: 0,
-        pending: Vec::new(),
+        records: Records::default(),
         leaving: Vec::new(),
         waiting: Vec::new(),
         ending: false,
@@ -304,7 +305,7 @@ impl Actor {
 
     fn abort(&mut self) {
         let request = self.next_request();
-        self.feed(Input::Command { request, command: AgentCommand::Abort });
+        self.feed(Input::Command { request, command: AgentCommand::Abort { keep_queue: false } });
     }
 
     fn attach(&mut self, attachment: Attachment) {
@@ -316,13 +317,7 @@ impl Actor {
             }
         }
         client.outbox.push(greeting);
-        let mut records = Vec::new();
-        for event in self.agent.joining() {
-            event.write_line(&mut records);
-        }
-        if !records.is_empty() {
-            client.outbox.push(records.into());
-        }
+        self.records.join(&client, &self.agent.joining());
         self.clients.push(client);
         self.attached_once = true;
         let _ = attached.send(());
@@ -358,11 +353,7 @@ impl Actor {
         if leaving == Leaving::Replaced && self.agent.is_running() {
             // The run goes on for the others; for the asker it ends here.
             if let Some(asker) = self.clients.iter().find(|other| other.id == client) {
-                let mut records = Vec::new();
-                for event in self.agent.leaving() {
-                    event.write_line(&mut records);
-                }
-                asker.outbox.push(records.into());
+                records::tell(asker, &self.agent.leaving());
             }
         }
         self.clients.retain(|other| other.id != client);
@@ -407,6 +398,7 @@ impl Actor {
         if changed {
             self.daemon.sessions.changed.notify_waiters();
         }
+        self.records.keep_for(&self.clients);
         self.unload_at = if running || clients > 0 || self.kept {
             None
         } else {

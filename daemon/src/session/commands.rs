@@ -1,6 +1,7 @@
 //! Commands that change the session: each reaches the agent, the settings, or both.
 
 use atomic_agent::AgentCommand;
+use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::Command;
 use atomic_protocol::json::{ObjectWriter, Raw};
 use serde_json::Value;
@@ -50,7 +51,10 @@ impl Actor {
                 let text = self.expanded(message).await;
                 self.ask(ticket, AgentCommand::FollowUp { text, images });
             }
-            Command::Abort => self.ask(ticket, AgentCommand::Abort),
+            Command::Abort => {
+                let keep_queue = ticket.client().dialect() == Dialect::Pi;
+                self.ask(ticket, AgentCommand::Abort { keep_queue });
+            }
             Command::ClearQueue => self.ask(ticket, AgentCommand::ClearQueue),
             Command::PauseQueuedMessages => self.ask(ticket, AgentCommand::PauseQueues),
             Command::ResumeQueuedMessages => self.ask(ticket, AgentCommand::ResumeQueues),

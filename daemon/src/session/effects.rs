@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use atomic_agent::{Effect, HookAnswer, Input};
 use atomic_protocol::event::Event;
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::actor::Actor;
@@ -50,7 +49,7 @@ impl Actor {
                 }
                 Effect::Emit(event) => {
                     turn_ended |= matches!(event, Event::TurnEnd { .. });
-                    event.write_line(&mut self.pending);
+                    self.records.write(&event);
                 }
                 Effect::Answer { request, result } => {
                     self.flush();
@@ -91,12 +90,6 @@ impl Actor {
 
     /// Sends the records written so far to every client.
     pub(super) fn flush(&mut self) {
-        if self.pending.is_empty() {
-            return;
-        }
-        let records = Bytes::from(std::mem::take(&mut self.pending));
-        for client in &self.clients {
-            client.outbox.push(records.clone());
-        }
+        self.records.send(&self.clients);
     }
 }

@@ -28,7 +28,7 @@ impl Actor {
             Expanded::AsItWas => text,
             Expanded::Failed { event, path, error } => {
                 let event = Event::ExtensionError { extension_path: path, event: event.to_owned(), error };
-                event.write_line(&mut self.pending);
+                self.records.write(&event);
                 self.flush();
                 text
             }

@@ -17,6 +17,7 @@ mod models;
 
 pub mod open;
 mod reads;
+mod records;
 mod shape;
 pub(crate) mod work;
 

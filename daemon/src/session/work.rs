@@ -127,7 +127,7 @@ impl Actor {
                     };
                     let mut record = Vec::new();
                     Event::BashExecutionUpdate { id: id.clone(), channel, delta: delta.text }
-                        .write_line(&mut record);
+                        .write_line_in(client.dialect(), &mut record);
                     client.outbox.has_room().await;
                     client.outbox.push(record.into());
                 }
