@@ -4,7 +4,7 @@
 //! use atomic_html_export::{Leaf, Options, Session, write_page};
 //!
 //! let session = Session {
-//!     header: r#"{"type":"session","version":3,"id":"s","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/work"}"#,
+//!     header: r#"{"type":"session","version":3,"id":"s","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/home/user"}"#,
 //!     entries: &[r#"{"type":"message","id":"1","parentId":null,"message":{"role":"user","content":"Hello"}}"#],
 //!     leaf: Leaf::Last,
 //! };

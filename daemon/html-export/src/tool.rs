@@ -41,9 +41,8 @@ pub(crate) fn card(out: &mut String, name: &str, arguments: &str, answer: Option
     if let Some(answer) = answer {
         out.push_str("<section class=\"result\"");
         html::attribute(out, "id", &answer.anchor);
-        out.push_str("><p class=\"key\">Result ");
+        out.push('>');
         entry::link(out, &answer.stamp, &answer.anchor);
-        out.push_str("</p>");
         let path = arguments.str("path").or_else(|| arguments.str("file_path"));
         let language = path.filter(|_| name == "read").and_then(|path| languages::of_path(&path));
         content(out, &answer.message, language.filter(|_| !failed));

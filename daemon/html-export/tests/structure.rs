@@ -118,10 +118,14 @@ fn an_answer_says_how_it_ended() {
     let html =
         message(json!({"role":"assistant","content":[{"type":"text","text":"x"}],"stopReason":"length"}));
     assert_eq!(texts(&html, ".end"), ["The output limit was hit"]);
+    let long = "why ".repeat(100);
     let html = message(
-        json!({"role":"assistant","content":[{"type":"thinking","thinking":"a **b**"},{"type":"thinking","thinking":"","redacted":true}],"stopReason":"stop"}),
+        json!({"role":"assistant","content":[{"type":"thinking","thinking":"a **b**"},{"type":"thinking","thinking":long},{"type":"thinking","thinking":"","redacted":true}],"stopReason":"stop"}),
     );
-    assert_eq!(texts(&html, ".thinking > summary"), ["Thinking a b"]);
+    // Two lines have nothing to fold.
+    assert_eq!(texts(&html, "div.thinking strong"), ["b"]);
+    assert_eq!(texts(&html, "details.thinking > summary").len(), 1);
+    assert!(texts(&html, "details.thinking > summary")[0].starts_with("Thinking why why"));
     assert_eq!(texts(&html, ".note"), ["Thinking that the provider withheld."]);
 }
 

@@ -64,7 +64,7 @@ pub fn demo() -> Vec<String> {
         .assistant(
             "a0000005",
             json!([
-                {"type":"thinking","thinking":"**Finding the sum**\n\nThe user says totals are off by a cent. Likely each line is rounded before summing, or floats are used for money. I should look at the code that sums."},
+                {"type":"thinking","thinking":"**Finding the sum**\n\nThe user says totals are off by a cent. Likely each line is rounded before summing, or floats are used for money. I should look at the code that sums, find where the rounding is, and compare with the report that was given, line by line if need be."},
                 {"type":"text","text":"I'll look at how totals are added up."},
                 {"type":"toolCall","id":"c1","name":"grep","arguments":{"pattern":"fn total|round\\(","path":"src","context":2}},
                 {"type":"toolCall","id":"c2","name":"read","arguments":{"path":"src/invoice.rs","offset":1,"limit":40}}

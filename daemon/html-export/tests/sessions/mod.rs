@@ -32,7 +32,7 @@ pub fn many(count: usize) -> Vec<String> {
                 json!({"role":"user","content":[{"type":"text","text":format!("Question {at}: why does the parser fail on line {at}?")}],"timestamp":0})
             }
             1 | 3 => json!({"role":"assistant","content":[
-                {"type":"thinking","thinking":format!("Let me think about step {at}. The parser keeps a position; I should read the file first and then run the tests.")},
+                {"type":"thinking","thinking":format!("Let me think about step {at}. The parser keeps a position; I should read the file first and then run the tests. {}", if at % 5 == 1 { "" } else { "The failing case has two tokens without a blank between them, so peek must have moved the position. If it did, every call of next after it skips one, which is what the report says. I will check that first."})},
                 {"type":"text","text":if at % 5 == 1 { "I'll look at the parser first, then run its tests." } else { text }},
                 {"type":"toolCall","id":format!("call-{at}"),"name":if at % 2 == 0 {"read"} else {"bash"},
                  "arguments":{"command":format!("cargo test -p parser -- case_{at}"),"timeout":30}}],
