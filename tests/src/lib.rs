@@ -29,7 +29,7 @@ pub use session_file::SessionFile;
 pub use shim::{Launch, Shim};
 
 /// How long any single fact may take to become true before the test fails.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How often [`eventually`] looks. Files and process tables cannot be waited on, so they are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
