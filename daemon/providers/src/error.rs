@@ -113,6 +113,22 @@ pub enum Error {
         /// Provider id.
         provider: String,
     },
+    /// Nobody says where the Azure resource is.
+    #[error(
+        "Nothing says where {provider} is. Set AZURE_OPENAI_BASE_URL or AZURE_OPENAI_RESOURCE_NAME in this session's environment, or \"baseUrl\" of {provider} in models.json."
+    )]
+    NoAzureAddress {
+        /// Provider id.
+        provider: String,
+    },
+    /// The configured address is none.
+    #[error("The address of {provider} is no URL: {address}. It should begin with https://.")]
+    BadAddress {
+        /// Provider id.
+        provider: String,
+        /// As configured.
+        address: String,
+    },
     /// No HTTP client for the session's proxy settings.
     #[error(
         "Cannot use the proxy settings of this session: {reason}. Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY."

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use futures_util::{Stream, StreamExt as _};
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, NoProxy, Proxy, Response, StatusCode};
 
 use crate::env::Env;
@@ -194,6 +195,38 @@ pub(crate) fn pieces(response: Response) -> impl Stream<Item = Result<Bytes, Mod
         })
     });
     Box::pin(stream)
+}
+
+/// The pieces of a body of events; one JSON record instead of them becomes the data of one event.
+pub(crate) fn events(response: Response) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin {
+    if is_json(response.headers()) {
+        Either::Left(Box::pin(one_record(pieces(response))))
+    } else {
+        Either::Right(pieces(response))
+    }
+}
+
+/// Whether the answer is one JSON record instead of a stream of events: an error under status 200, or a server that
+/// does not stream.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
+}
+
+/// The whole body as the data of one event. Line breaks in JSON stand between its tokens, where a space does as well.
+fn one_record<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + 'static
+where
+    S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
+{
+    let body = pieces.map(|piece| {
+        piece.map(|bytes| {
+            bytes
+                .iter()
+                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
+                .collect::<Bytes>()
+        })
+    });
+    futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
 }
 
 async fn refusal(mut response: Response) -> ModelFailure {

@@ -13,6 +13,7 @@
 
 pub mod anthropic;
 mod auth;
+mod body;
 mod catalog;
 mod config_value;
 mod cost;
@@ -24,7 +25,10 @@ mod estimate;
 mod http;
 mod models_json;
 pub mod openai_completions;
+pub mod openai_responses;
 mod partial_json;
+#[cfg(test)]
+mod proof;
 mod pump;
 mod registry;
 mod resolve;
@@ -96,6 +100,10 @@ async fn ask(
     let credential = registry.credential(&request.model).await?;
     let outcome = match request.model.api.as_str() {
         openai_completions::API => openai_completions::ask(http, registry, request, &credential, sink).await,
+        openai_responses::API => openai_responses::ask(http, registry, request, &credential, sink).await,
+        openai_responses::azure::API => {
+            openai_responses::azure::ask(http, registry, request, &credential, sink).await
+        }
         _ => anthropic::ask(http, registry, request, &credential, sink).await,
     };
     outcome.map_err(|stop| match stop {

@@ -48,10 +48,8 @@ mod request;
 mod stream;
 mod think_tag;
 
-use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use atomic_protocol::model::{ModelEvent, ModelRequest};
+use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 
 use crate::auth::Credential;
@@ -89,11 +87,7 @@ pub(crate) async fn ask(
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
     let mut answer = stream::Answer::new(model, compat.finish_reason);
-    if is_json(response.headers()) {
-        let record = one_record(http::pieces(response));
-        return pump(Box::pin(record), &mut answer, options.deadline, sink).await;
-    }
-    pump(http::pieces(response), &mut answer, options.deadline, sink).await
+    pump(http::events(response), &mut answer, options.deadline, sink).await
 }
 
 /// In rising order: those that lead a session's requests to the same machine, ours, the model's, the user's.
@@ -114,29 +108,6 @@ fn headers(
         headers.configured(name, value)?;
     }
     headers.finish()
-}
-
-/// Whether the answer is one JSON record instead of a stream of events: an error under status 200, or a server that
-/// does not stream.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
-}
-
-/// The whole body as the data of one event. Line breaks in JSON stand between its tokens, where a space does as well.
-fn one_record<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + 'static
-where
-    S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
-{
-    let body = pieces.map(|piece| {
-        piece.map(|bytes| {
-            bytes
-                .iter()
-                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
-                .collect::<Bytes>()
-        })
-    });
-    futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
 }
 
 #[cfg(test)]

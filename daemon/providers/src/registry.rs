@@ -15,10 +15,11 @@ use crate::config_value::{ConfigValue, expand};
 use crate::env::Env;
 use crate::error::Error;
 use crate::models_json::{self, Headers, Provider};
-use crate::{anthropic, demo, openai_completions, shell};
+use crate::{anthropic, demo, openai_completions, openai_responses, shell};
 
 /// The wire dialects this build speaks, apart from the built-in demo.
-pub const SPOKEN_APIS: &[&str] = &[anthropic::API, openai_completions::API];
+pub const SPOKEN_APIS: &[&str] =
+    &[anthropic::API, openai_completions::API, openai_responses::API, openai_responses::azure::API];
 
 /// How long the provider keeps its cache of our prompts (Anthropic "Prompt caching").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -481,7 +482,7 @@ mod tests {
         let registry = registry(dir.path(), &env, "", models);
         let mut providers: Vec<String> = registry.available().iter().map(|m| m.provider.clone()).collect();
         providers.dedup();
-        assert_eq!(providers, ["anthropic", "minimax", "mine"]);
+        assert_eq!(providers, ["anthropic", "minimax", "openai", "mine"]);
         assert!(registry.find("mine", "b").is_some() && !registry.available().iter().any(|m| m.id == "b"));
         assert!(registry.find("demo", "demo").is_some());
         let with_demo = registry.with_demo().available();
