@@ -113,6 +113,17 @@ pub enum Error {
         /// Provider id.
         provider: String,
     },
+    /// Google's credentials are there but give no token.
+    #[error(
+        "Cannot use the Google credentials in {}: {reason}. Log in again with gcloud auth application-default login, or set GOOGLE_CLOUD_API_KEY.",
+        .file.display()
+    )]
+    GoogleCredentials {
+        /// The file.
+        file: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
     /// Nobody says where the Azure resource is.
     #[error(
         "Nothing says where {provider} is. Set AZURE_OPENAI_BASE_URL or AZURE_OPENAI_RESOURCE_NAME in this session's environment, or \"baseUrl\" of {provider} in models.json."

@@ -22,7 +22,10 @@ mod endpoint;
 mod env;
 mod error;
 mod estimate;
+pub mod google;
+mod google_adc;
 mod http;
+pub mod mistral;
 mod models_json;
 pub mod openai_completions;
 pub mod openai_responses;
@@ -104,6 +107,9 @@ async fn ask(
         openai_responses::azure::API => {
             openai_responses::azure::ask(http, registry, request, &credential, sink).await
         }
+        google::API => google::ask(http, registry, request, &credential, sink).await,
+        google::vertex::API => google::vertex::ask(http, registry, request, &credential, sink).await,
+        mistral::API => mistral::ask(http, registry, request, &credential, sink).await,
         _ => anthropic::ask(http, registry, request, &credential, sink).await,
     };
     outcome.map_err(|stop| match stop {
