@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use atomic_protocol::json::{self, Fields};
 use serde::Deserialize;
 
+use crate::bedrock::profile;
 use crate::env::Env;
 use crate::error::Error;
 use crate::google::vertex;
@@ -156,6 +157,7 @@ pub(crate) fn ambient(provider: &str, env: &Env) -> Option<&'static str> {
             let there = placed && google_adc::file(env).is_some_and(|file| file.is_file());
             there.then_some("Google's Application Default Credentials")
         }
+        "amazon-bedrock" => profile::is_there(env).then_some("AWS's own credentials"),
         _ => None,
     }
 }
@@ -263,6 +265,10 @@ pub(crate) fn advice(provider: &str, agent_dir: &Path) -> String {
     match key_variables(provider) {
         _ if provider == "google-vertex" => format!(
             "Set GOOGLE_CLOUD_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION after gcloud auth application-default login, or put an API key for it into {}.",
+            file.display()
+        ),
+        _ if provider == "amazon-bedrock" => format!(
+            "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or put an API key for it into {}.",
             file.display()
         ),
         [] => format!("Put an API key for it into {} or {}.", file.display(), models.display()),

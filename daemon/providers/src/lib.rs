@@ -13,6 +13,7 @@
 
 pub mod anthropic;
 mod auth;
+pub mod bedrock;
 mod body;
 mod catalog;
 mod config_value;
@@ -110,6 +111,7 @@ async fn ask(
         google::API => google::ask(http, registry, request, &credential, sink).await,
         google::vertex::API => google::vertex::ask(http, registry, request, &credential, sink).await,
         mistral::API => mistral::ask(http, registry, request, &credential, sink).await,
+        bedrock::API => bedrock::ask(http, registry, request, &credential, sink).await,
         _ => anthropic::ask(http, registry, request, &credential, sink).await,
     };
     outcome.map_err(|stop| match stop {

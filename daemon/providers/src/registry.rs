@@ -16,7 +16,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::models_json::{self, Headers, Provider};
 use crate::google_adc::Tokens;
-use crate::{anthropic, demo, google, mistral, openai_completions, openai_responses, shell};
+use crate::{anthropic, bedrock, demo, google, mistral, openai_completions, openai_responses, shell};
 
 /// The wire dialects this build speaks, apart from the built-in demo.
 pub const SPOKEN_APIS: &[&str] = &[
@@ -27,6 +27,7 @@ pub const SPOKEN_APIS: &[&str] = &[
     google::API,
     google::vertex::API,
     mistral::API,
+    bedrock::API,
 ];
 
 /// How long the provider keeps its cache of our prompts (Anthropic "Prompt caching").

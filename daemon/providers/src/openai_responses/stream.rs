@@ -1,7 +1,7 @@
 //! What the provider streams, in our words. Records are read into flat structs that borrow: a delta is looked at once
 //! and copied once.
 
-use atomic_protocol::json::{Raw, repair_surrogates};
+use atomic_protocol::json::repair_surrogates;
 use atomic_protocol::message::{StopReason, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
 use serde::Deserialize;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::proof::{self, cut_anywhere, events};
+use atomic_protocol::json::Raw;
 
 const WHOLE: &str = include_str!("fixtures/whole.sse");
 
