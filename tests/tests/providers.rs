@@ -25,7 +25,8 @@ impl Talk {
     fn new(provider: &str, model: &str, path: &str, env: &[(&str, &str)]) -> Talk {
         let server = ModelServer::start();
         let sandbox = Sandbox::new();
-        sandbox.write_models(&json!({"providers": {provider: {"baseUrl": format!("{}{path}", server.url())}}}));
+        sandbox
+            .write_models(&json!({"providers": {provider: {"baseUrl": format!("{}{path}", server.url())}}}));
         let launch = sandbox.shim().args(["--provider", provider, "--model", model, "--thinking", "high"]);
         let launch = env
             .iter()
@@ -45,7 +46,7 @@ impl Talk {
         let until = until.expect("an event says it") + 1;
         first[..until].iter().for_each(|event| exchange.send(event));
         // Nothing more was sent: what is seen now came piece by piece.
-        self.shim.wait_for_delta(seen);
+        self.shim.wait_for(seen, |record| record["assistantMessageEvent"]["delta"] == seen);
         first[until..].iter().for_each(|event| exchange.send(event));
         exchange.finish();
         let mut exchange = self.server.next_request();
@@ -88,15 +89,22 @@ fn check_answers(records: &[Record], signature: Option<&str>, tokens: (u64, u64,
     let answers = answers(records);
     assert_eq!(answers.len(), 2, "{answers:#?}");
     let content = answers[0]["content"].as_array().expect("a list");
-    assert_eq!((content[0]["type"].as_str(), content[0]["thinking"].as_str()), (Some("thinking"), Some("Hmm.")));
+    assert_eq!(
+        (content[0]["type"].as_str(), content[0]["thinking"].as_str()),
+        (Some("thinking"), Some("Hmm."))
+    );
     assert_eq!(content[0]["thinkingSignature"].as_str(), signature);
     let call = content.last().expect("a call");
     assert_eq!((call["type"].as_str(), call["name"].as_str()), (Some("toolCall"), Some("bash")));
     assert_eq!(call["arguments"], json!({"command": "echo here"}));
-    assert_eq!((answers[0]["stopReason"].as_str(), answers[1]["stopReason"].as_str()), (Some("toolUse"), Some("stop")));
+    assert_eq!(
+        (answers[0]["stopReason"].as_str(), answers[1]["stopReason"].as_str()),
+        (Some("toolUse"), Some("stop"))
+    );
     assert_eq!(answers[1]["content"][0]["text"], "Done.");
     let usage = &answers[1]["usage"];
-    let got = [&usage["input"], &usage["cacheRead"], &usage["output"]].map(|count| count.as_u64().unwrap_or(0));
+    let got =
+        [&usage["input"], &usage["cacheRead"], &usage["output"]].map(|count| count.as_u64().unwrap_or(0));
     assert_eq!(got, [tokens.0, tokens.1, tokens.2], "{usage}");
     assert!(usage["cost"]["total"].as_f64().is_some_and(|total| total > 0.0), "{usage}");
 }
@@ -127,7 +135,8 @@ fn responses_first() -> Vec<Vec<u8>> {
 }
 
 fn responses_second() -> Vec<Vec<u8>> {
-    let message = json!({"id": "msg_1", "type": "message", "content": [{"type": "output_text", "text": "Done."}]});
+    let message =
+        json!({"id": "msg_1", "type": "message", "content": [{"type": "output_text", "text": "Done."}]});
     [
         json!({"type": "response.created", "response": {"id": "resp_2", "status": "in_progress"}}),
         json!({"type": "response.output_item.done", "output_index": 0, "item": message}),
@@ -280,9 +289,14 @@ fn google_vertex_with_the_machines_own_credentials() {
 
 #[test]
 fn mistral_conversations() {
-    let chunk = |delta: Value, finish: Value| event(&json!({"id": "c", "choices": [{"delta": delta, "finish_reason": finish}]}));
+    let chunk = |delta: Value, finish: Value| {
+        event(&json!({"id": "c", "choices": [{"delta": delta, "finish_reason": finish}]}))
+    };
     let first = [
-        chunk(json!({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]}]}), Value::Null),
+        chunk(
+            json!({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]}]}),
+            Value::Null,
+        ),
         chunk(
             json!({"tool_calls": [{"id": "abcdef123", "index": 0, "function": {"name": "bash", "arguments": ARGUMENTS}}]}),
             json!("tool_calls"),
@@ -291,7 +305,9 @@ fn mistral_conversations() {
     ];
     let second = [
         chunk(json!({"content": "Done."}), json!("stop")),
-        event(&json!({"choices": [], "usage": {"prompt_tokens": 30, "num_cached_tokens": 20, "completion_tokens": 5}})),
+        event(
+            &json!({"choices": [], "usage": {"prompt_tokens": 30, "num_cached_tokens": 20, "completion_tokens": 5}}),
+        ),
         b"data: [DONE]\n\n".to_vec(),
     ];
     let mut talk = Talk::new("mistral", "mistral-medium-latest", "", &[("MISTRAL_API_KEY", "m-key")]);
@@ -311,4 +327,84 @@ fn mistral_conversations() {
         ]
     );
     check_answers(&records, None, (10, 20, 5));
+}
+
+/// A frame of AWS's event stream: lengths, headers and payload, each part with its checksum.
+fn frame(name: &str, payload: &Value) -> Vec<u8> {
+    let mut headers = Vec::new();
+    for (header, value) in [(":message-type", "event"), (":event-type", name)] {
+        headers.push(u8::try_from(header.len()).expect("a short name"));
+        headers.extend(header.bytes());
+        // A string.
+        headers.push(7);
+        headers.extend(u16::try_from(value.len()).expect("a short value").to_be_bytes());
+        headers.extend(value.bytes());
+    }
+    let payload = payload.to_string();
+    let count = |length: usize| u32::try_from(length).expect("a small frame").to_be_bytes();
+    let mut out = count(headers.len() + payload.len() + 16).to_vec();
+    out.extend(count(headers.len()));
+    out.extend(crc32fast::hash(&out).to_be_bytes());
+    out.extend(headers);
+    out.extend(payload.bytes());
+    out.extend(crc32fast::hash(&out).to_be_bytes());
+    out
+}
+
+#[test]
+fn bedrock_converse_stream() {
+    let delta = |index: u64, delta: Value| {
+        frame("contentBlockDelta", &json!({"contentBlockIndex": index, "delta": delta}))
+    };
+    let stop = |index: u64| frame("contentBlockStop", &json!({"contentBlockIndex": index}));
+    let first = [
+        frame("messageStart", &json!({"role": "assistant"})),
+        delta(0, json!({"reasoningContent": {"text": "Hmm."}})),
+        delta(0, json!({"reasoningContent": {"signature": "signed"}})),
+        stop(0),
+        frame(
+            "contentBlockStart",
+            &json!({"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "t1", "name": "bash"}}}),
+        ),
+        delta(1, json!({"toolUse": {"input": ARGUMENTS}})),
+        stop(1),
+        frame("messageStop", &json!({"stopReason": "tool_use"})),
+    ];
+    let second = [
+        delta(0, json!({"text": "Done."})),
+        stop(0),
+        frame("messageStop", &json!({"stopReason": "end_turn"})),
+        frame(
+            "metadata",
+            &json!({"usage": {"inputTokens": 10, "outputTokens": 5, "cacheReadInputTokens": 20}}),
+        ),
+    ];
+    let model = "us.anthropic.claude-opus-4-6-v1";
+    let keys =
+        [("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "eu-west-1")];
+    let bearer = [("AWS_BEARER_TOKEN_BEDROCK", "b-key")];
+    for (env, authorization) in
+        [(&keys[..], "AWS4-HMAC-SHA256 Credential=AKID/"), (&bearer[..], "Bearer b-key")]
+    {
+        let mut talk = Talk::new("amazon-bedrock", model, "", env);
+        let (asked, again, records) = talk.run(&first, "Hmm.", &second);
+        assert_eq!(asked.path, format!("/model/{model}/converse-stream"));
+        let sent = asked.header("authorization").expect("authorization");
+        assert!(sent.starts_with(authorization), "{sent}");
+        let fields = &asked.body["additionalModelRequestFields"];
+        assert_eq!(fields["thinking"], json!({"type": "adaptive", "display": "summarized"}));
+        let messages = again.body["messages"].as_array().expect("a list");
+        assert_eq!(
+            messages[messages.len() - 2..],
+            [
+                json!({"role": "assistant", "content": [
+                    {"reasoningContent": {"reasoningText": {"text": "Hmm.", "signature": "signed"}}},
+                    {"toolUse": {"toolUseId": "t1", "name": "bash", "input": {"command": "echo here"}}}]}),
+                json!({"role": "user", "content": [
+                    {"toolResult": {"toolUseId": "t1", "content": [{"text": "here\n"}], "status": "success"}},
+                    {"cachePoint": {"type": "default"}}]}),
+            ]
+        );
+        check_answers(&records, Some("signed"), (10, 20, 5));
+    }
 }

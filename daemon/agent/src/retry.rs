@@ -189,7 +189,14 @@ impl Agent {
 fn passes(failure: &ModelFailure) -> bool {
     let text = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&LASTING) || says(&TOO_LONG) {
+    if says(&TOO_LONG) {
+        return false;
+    }
+    // Who answers knows best.
+    if let Some(said) = failure.should_retry {
+        return said;
+    }
+    if says(&LASTING) {
         return false;
     }
     match failure.status {

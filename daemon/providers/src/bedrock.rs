@@ -113,8 +113,13 @@ fn signed(
     provider: &str,
 ) -> Result<(), Error> {
     let failed = |reason: String| Error::Signature { provider: provider.to_owned(), reason };
-    let identity =
-        Credentials::new(keys.id.clone(), keys.secret.0.clone(), keys.token.as_ref().map(|t| t.0.clone()), None, "session");
+    let identity = Credentials::new(
+        keys.id.clone(),
+        keys.secret.0.clone(),
+        keys.token.as_ref().map(|t| t.0.clone()),
+        None,
+        "session",
+    );
     let identity = identity.into();
     let params = v4::SigningParams::builder()
         .identity(&identity)
@@ -135,6 +140,15 @@ fn signed(
         headers.insert(name, value);
     }
     Ok(())
+}
+
+#[cfg(test)]
+pub(crate) fn body_of(
+    request: &ModelRequest,
+    cache: crate::CacheRetention,
+    options: &crate::RequestOptions,
+) -> Vec<u8> {
+    request::body(request, cache, &options.thinking_budgets, &crate::Env::default())
 }
 
 #[cfg(test)]
@@ -170,7 +184,8 @@ mod tests {
     fn signatures_are_those_of_the_vendor() {
         let mut map = HeaderMap::new();
         map.insert("content-type", "application/json".parse().unwrap());
-        let keys = Keys { id: "AKID".into(), secret: Secret("secret".into()), token: Some(Secret("tok".into())) };
+        let keys =
+            Keys { id: "AKID".into(), secret: Secret("secret".into()), token: Some(Secret("tok".into())) };
         let url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/a.b-v1%3A0/converse-stream";
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         signed(&mut map, url, b"{}", &keys, "us-east-1", now, "p").unwrap();

@@ -137,7 +137,9 @@ pub enum Error {
         reason: String,
     },
     /// A request that cannot be signed.
-    #[error("Cannot sign the request to {provider}: {reason}. Look for stray characters in its keys and headers.")]
+    #[error(
+        "Cannot sign the request to {provider}: {reason}. Look for stray characters in its keys and headers."
+    )]
     Signature {
         /// Provider id.
         provider: String,

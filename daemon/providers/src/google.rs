@@ -107,7 +107,10 @@ impl Traits {
         let version = gemini_version(&id);
         let named = |name: &str| id.contains(name);
         let level = version.is_some_and(|version| version >= 3)
-            || matches!(id.as_str(), "gemini-flash-latest" | "gemini-flash-lite-latest" | "gemini-pro-latest")
+            || matches!(
+                id.as_str(),
+                "gemini-flash-latest" | "gemini-flash-lite-latest" | "gemini-pro-latest"
+            )
             || named("gemini-robotics-er-2")
             || named("gemma-4")
             || named("gemma4");
@@ -140,6 +143,11 @@ fn gemini_version(id: &str) -> Option<u32> {
     let rest = rest.strip_prefix("live-").unwrap_or(rest);
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+pub(crate) fn body_of(request: &ModelRequest, options: &crate::RequestOptions) -> Vec<u8> {
+    request::body(request, &options.thinking_budgets, None)
 }
 
 #[cfg(test)]

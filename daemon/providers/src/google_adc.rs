@@ -252,8 +252,12 @@ mod tests {
         let user = r#"{"type":"authorized_user","client_id":"i","client_secret":"s&=","refresh_token":"r"}"#;
         let (address, form) = exchange(user, 0).unwrap();
         assert_eq!(address, TOKEN_ADDRESS);
-        let want =
-            [("grant_type", "refresh_token"), ("client_id", "i"), ("client_secret", "s&="), ("refresh_token", "r")];
+        let want = [
+            ("grant_type", "refresh_token"),
+            ("client_id", "i"),
+            ("client_secret", "s&="),
+            ("refresh_token", "r"),
+        ];
         assert_eq!(pairs(&form), want.map(|(n, v)| (n.to_owned(), v.to_owned())));
         for (text, want) in [
             ("7", "not a JSON object"),
@@ -277,7 +281,11 @@ mod tests {
         ] {
             assert_eq!(file(&env.into_iter().collect()), want);
         }
-        assert!(file(&[home].into_iter().collect()).unwrap().ends_with("gcloud/application_default_credentials.json"));
+        assert!(
+            file(&[home].into_iter().collect())
+                .unwrap()
+                .ends_with("gcloud/application_default_credentials.json")
+        );
     }
 
     #[test]

@@ -26,6 +26,8 @@ mod estimate;
 pub mod google;
 mod google_adc;
 mod http;
+#[cfg(test)]
+mod judge;
 pub mod mistral;
 mod models_json;
 pub mod openai_completions;
@@ -120,4 +122,17 @@ async fn ask(
         }
         Stop::SinkClosed => Stop::SinkClosed,
     })
+}
+
+/// What would be sent, without sending it.
+#[cfg(test)]
+fn body_of(request: &ModelRequest, cache: CacheRetention, options: &RequestOptions) -> Vec<u8> {
+    match request.model.api.as_str() {
+        openai_completions::API => openai_completions::body_of(request, cache, options),
+        openai_responses::API | openai_responses::azure::API => openai_responses::body_of(request, cache),
+        google::API | google::vertex::API => google::body_of(request, options),
+        mistral::API => mistral::body_of(request, cache),
+        bedrock::API => bedrock::body_of(request, cache, options),
+        _ => anthropic::body_of(request, cache, options),
+    }
 }

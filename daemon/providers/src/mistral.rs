@@ -65,3 +65,8 @@ fn headers(
     }
     headers.finish()
 }
+
+#[cfg(test)]
+pub(crate) fn body_of(request: &ModelRequest, cache: CacheRetention) -> Vec<u8> {
+    request::body(request, cache, None)
+}

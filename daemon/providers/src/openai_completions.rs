@@ -56,6 +56,7 @@ use crate::auth::Credential;
 use crate::endpoint::{self, Headers};
 use crate::error::Error;
 use crate::http::{self, Http};
+use crate::openai_responses::azure;
 use crate::pump::{Stop, pump};
 use crate::registry::{CacheRetention, Registry};
 use compat::Compat;
@@ -81,9 +82,15 @@ pub(crate) async fn ask(
     let options = registry.options();
     let compat = Compat::of(model);
     let cache = options.cache(&credential.env);
-    let url = endpoint::address(model, credential, "/chat/completions")?;
+    // Azure is the one provider of this dialect whose address and names of models are the user's own.
+    let (url, name) = if model.provider == "azure" {
+        let base = azure::base(model, &credential.env)?;
+        (format!("{base}/chat/completions"), azure::deployment(model, &credential.env))
+    } else {
+        (endpoint::address(model, credential, "/chat/completions")?, model.id.as_str())
+    };
     let headers = headers(request, &compat, cache, credential)?;
-    let body = request::body(request, &compat, cache, options, registry.sampling_params(model));
+    let body = request::body(request, &compat, cache, name, options, registry.sampling_params(model));
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
     let mut answer = stream::Answer::new(model, compat.finish_reason);
@@ -108,6 +115,15 @@ fn headers(
         headers.configured(name, value)?;
     }
     headers.finish()
+}
+
+#[cfg(test)]
+pub(crate) fn body_of(
+    request: &ModelRequest,
+    cache: CacheRetention,
+    options: &crate::RequestOptions,
+) -> Vec<u8> {
+    request::body(request, &Compat::of(&request.model), cache, &request.model.id, options, None)
 }
 
 #[cfg(test)]

@@ -79,6 +79,11 @@ fn headers(
 }
 
 #[cfg(test)]
+pub(crate) fn body_of(request: &ModelRequest, cache: CacheRetention) -> Vec<u8> {
+    request::body(request, &Compat::of(&request.model), cache, &request.model.id, None)
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::{Scheme, Secret, Source};
@@ -87,24 +92,27 @@ mod tests {
     fn headers_follow_the_affinity_format() {
         let session = "x-client-request-id: session";
         for (spec, cache, want) in [
-            (r#"{"id":"m","provider":"openai"}"#, CacheRetention::Short, vec![
-                "authorization: Bearer k1",
-                "session-id: session",
-                session,
-            ]),
+            (
+                r#"{"id":"m","provider":"openai"}"#,
+                CacheRetention::Short,
+                vec!["authorization: Bearer k1", "session-id: session", session],
+            ),
             (r#"{"id":"m","provider":"openai"}"#, CacheRetention::None, vec!["authorization: Bearer k1"]),
             (
                 r#"{"id":"m","provider":"p","compat":{"sessionAffinityFormat":"openai-nosession"}}"#,
                 CacheRetention::Long,
                 vec!["authorization: Bearer k1", session],
             ),
-            (r#"{"id":"m","provider":"openrouter"}"#, CacheRetention::Short, vec![
-                "authorization: Bearer k1",
-                "x-session-id: session",
-            ]),
-            (r#"{"id":"m","provider":"cloudflare-ai-gateway"}"#, CacheRetention::None, vec![
-                "cf-aig-authorization: Bearer k1",
-            ]),
+            (
+                r#"{"id":"m","provider":"openrouter"}"#,
+                CacheRetention::Short,
+                vec!["authorization: Bearer k1", "x-session-id: session"],
+            ),
+            (
+                r#"{"id":"m","provider":"cloudflare-ai-gateway"}"#,
+                CacheRetention::None,
+                vec!["cf-aig-authorization: Bearer k1"],
+            ),
         ] {
             let request = crate::proof::request(spec, &[]);
             let credential = Credential {

@@ -14,8 +14,8 @@ use crate::catalog::Catalog;
 use crate::config_value::{ConfigValue, expand};
 use crate::env::Env;
 use crate::error::Error;
-use crate::models_json::{self, Headers, Provider};
 use crate::google_adc::Tokens;
+use crate::models_json::{self, Headers, Provider};
 use crate::{anthropic, bedrock, demo, google, mistral, openai_completions, openai_responses, shell};
 
 /// The wire dialects this build speaks, apart from the built-in demo.
@@ -352,11 +352,7 @@ impl Registry {
         Ok(stored)
     }
 
-    fn environment_key(
-        &self,
-        provider: &str,
-        env: &Env,
-    ) -> Result<(Option<Secret>, Scheme, Source), Error> {
+    fn environment_key(&self, provider: &str, env: &Env) -> Result<(Option<Secret>, Scheme, Source), Error> {
         if let Some((key, scheme, variable)) = auth::from_environment(provider, env) {
             return Ok((Some(key), scheme, Source::Environment(variable.to_owned())));
         }

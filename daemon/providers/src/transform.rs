@@ -374,7 +374,10 @@ mod tests {
         };
         let ids = fitted(&nine, &["abcDEF123", "toolu_1", "toolu_2", "", "toolu_1"]);
         assert_eq!((ids[0].as_str(), &ids[1]), ("abcDEF123", &ids[4]));
-        assert!(ids.iter().all(|id| id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric())), "{ids:?}");
+        assert!(
+            ids.iter().all(|id| id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric())),
+            "{ids:?}"
+        );
         assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), 4, "{ids:?}");
         let paired = IdRule { paired: true, ..IdRule::USUAL };
         assert_eq!(fitted(&paired, &["c1|fc_1", "c1|fc_2", "c2", "c1|fc_1"]), ["c1", "c1_2", "c2", "c1"]);

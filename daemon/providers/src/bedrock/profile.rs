@@ -139,9 +139,15 @@ mod tests {
     const CONFIG: &str = "[default]\nregion = eu-west-1\n\n[profile work]\nregion=us-west-2\ns3 =\n  region = nested\n[profile sso]\nsso_session = corp\n[work]\nregion = wrong\n";
     const CREDENTIALS: &str = "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key = B=\n[work]\nAWS_ACCESS_KEY_ID=C\naws_secret_access_key=D\naws_session_token = T\n";
 
-    async fn found(pairs: &[(&str, &str)], own: bool) -> Result<(String, Option<String>, Option<String>), String> {
+    async fn found(
+        pairs: &[(&str, &str)],
+        own: bool,
+    ) -> Result<(String, Option<String>, Option<String>), String> {
         let dir = tempfile::tempdir().unwrap();
-        let files = [("AWS_CONFIG_FILE", "config", CONFIG), ("AWS_SHARED_CREDENTIALS_FILE", "credentials", CREDENTIALS)];
+        let files = [
+            ("AWS_CONFIG_FILE", "config", CONFIG),
+            ("AWS_SHARED_CREDENTIALS_FILE", "credentials", CREDENTIALS),
+        ];
         let mut env: Vec<(String, String)> =
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         for (variable, name, text) in files {

@@ -56,8 +56,7 @@ impl Traits {
         let named = |parts: &[&str]| parts.iter().any(|part| id.contains(part) || name.contains(part));
         let claude = named(&["anthropic-claude", "anthropic/claude"]) || name.contains("claude");
         let five = ["fable-5", "opus-5", "sonnet-5", "haiku-5"];
-        let adaptive =
-            claude && (named(&five) || named(&["opus-4-6", "opus-4-7", "opus-4-8", "sonnet-4-6"]));
+        let adaptive = claude && (named(&five) || named(&["opus-4-6", "opus-4-7", "opus-4-8", "sonnet-4-6"]));
         let known = named(&five) || named(&["-4-", "claude-3-7-sonnet", "claude-3-5-haiku"]);
         let forced = env.get("AWS_BEDROCK_FORCE_CACHE") == Some("1");
         let gpt = match (named(&["gpt-oss"]), named(&["gpt-"])) {
@@ -138,7 +137,8 @@ fn thinking(
     };
     let budget = thinking_budget::budget(level, budgets, MIN_BUDGET, max_tokens);
     // A window that is almost full leaves no room to think.
-    if (!traits.claude && traits.gpt.is_none()) || (traits.claude && !traits.adaptive && budget < MIN_BUDGET) {
+    if (!traits.claude && traits.gpt.is_none()) || (traits.claude && !traits.adaptive && budget < MIN_BUDGET)
+    {
         return;
     }
     let mut fields = ObjectWriter::begin(object.key("additionalModelRequestFields"));
@@ -189,47 +189,65 @@ fn tools(out: &mut Vec<u8>, tools: &[ToolSpec]) {
 }
 
 /// A result on its way.
-type Outcome<'a> = (Cow<'a, str>, Vec<Part<'a>>, bool);
+struct Outcome<'a> {
+    id: Cow<'a, str>,
+    content: Vec<Part<'a>>,
+    is_error: bool,
+}
 
-/// A message of the provider's conversation.
-enum Outgoing<'a> {
-    User(Vec<Part<'a>>),
-    Assistant(Vec<Part<'a>>),
-    /// Results in a row share a message.
-    Results(Vec<Outcome<'a>>),
+/// A message of the provider's conversation. Roles alternate there, so what one side says in a row is one message, with
+/// the results of calls at its beginning.
+struct Outgoing<'a> {
+    user: bool,
+    results: Vec<Outcome<'a>>,
+    parts: Vec<Part<'a>>,
 }
 
 fn messages(out: &mut Vec<u8>, request: &ModelRequest, traits: Traits, point: Option<&[u8]>) {
     let mut outgoing: Vec<Outgoing<'_>> = Vec::new();
     for turn in transform::conversation(&request.messages, &request.model, &IdRule::USUAL) {
-        match turn {
-            Turn::User(mut parts) => {
-                parts.retain(|part| !is_blank(part));
-                outgoing.push(Outgoing::User(parts));
-            }
+        let (user, result, mut parts) = match turn {
+            Turn::User(parts) => (true, None, parts),
             Turn::Assistant(parts) => {
-                let mut parts: Vec<Part<'_>> = parts.into_iter().map(|part| replayed(part, traits)).collect();
-                parts.retain(|part| !is_blank(part));
-                if !parts.is_empty() {
-                    outgoing.push(Outgoing::Assistant(parts));
-                }
+                (false, None, parts.into_iter().map(|part| replayed(part, traits)).collect())
             }
-            Turn::ToolResult { id, content, is_error, .. } => match outgoing.last_mut() {
-                Some(Outgoing::Results(results)) => results.push((id, content, is_error)),
-                _ => outgoing.push(Outgoing::Results(vec![(id, content, is_error)])),
-            },
+            Turn::ToolResult { id, content, is_error, .. } => {
+                (true, Some(Outcome { id, content, is_error }), Vec::new())
+            }
+        };
+        parts.retain(|part| !is_blank(part));
+        if parts.is_empty() && result.is_none() {
+            // An answer of nothing is left out. A prompt of nothing is still a prompt.
+            if !user || outgoing.last().is_some_and(|last| last.user) {
+                continue;
+            }
+        }
+        // Results come before what the user says next, so a new one never follows words.
+        match outgoing.last_mut() {
+            Some(last) if last.user == user => {
+                last.results.extend(result);
+                last.parts.append(&mut parts);
+            }
+            _ => outgoing.push(Outgoing { user, results: result.into_iter().collect(), parts }),
         }
     }
     let last = outgoing.len().saturating_sub(1);
     let mut list = List::begin(out);
     for (index, message) in outgoing.iter().enumerate() {
-        let point = point.filter(|_| index == last);
         let mut object = list.object();
-        match message {
-            Outgoing::User(parts) => blocks(object.str("role", "user").key("content"), parts, point),
-            Outgoing::Assistant(parts) => blocks(object.str("role", "assistant").key("content"), parts, None),
-            Outgoing::Results(all) => results(object.str("role", "user").key("content"), all, traits, point),
+        object.str("role", if message.user { "user" } else { "assistant" });
+        let mut content = List::begin(object.key("content"));
+        results(&mut content, &message.results, traits);
+        if message.parts.is_empty() && message.results.is_empty() {
+            text(content.item(), EMPTY);
         }
+        for part in &message.parts {
+            block(content.item(), part);
+        }
+        if let Some(point) = point.filter(|_| index == last && message.user) {
+            content.item().extend_from_slice(point);
+        }
+        content.end();
         object.end();
     }
     list.end();
@@ -257,20 +275,6 @@ fn is_blank(part: &Part<'_>) -> bool {
 fn is_base64(text: &str) -> bool {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.decode(text).is_ok_and(|bytes| !bytes.is_empty())
-}
-
-fn blocks(out: &mut Vec<u8>, parts: &[Part<'_>], point: Option<&[u8]>) {
-    let mut list = List::begin(out);
-    if parts.is_empty() {
-        text(list.item(), EMPTY);
-    }
-    for part in parts {
-        block(list.item(), part);
-    }
-    if let Some(point) = point {
-        list.item().extend_from_slice(point);
-    }
-    list.end();
 }
 
 fn text(out: &mut Vec<u8>, words: &str) {
@@ -327,15 +331,14 @@ fn block(out: &mut Vec<u8>, part: &Part<'_>) {
     }
 }
 
-fn results(out: &mut Vec<u8>, all: &[Outcome<'_>], traits: Traits, point: Option<&[u8]>) {
-    let mut list = List::begin(out);
+fn results(list: &mut List<'_>, all: &[Outcome<'_>], traits: Traits) {
+    let is_image = |part: &&Part<'_>| matches!(part, Part::Image { .. });
     let mut images: Vec<&Part<'_>> = Vec::new();
-    for (id, content, is_error) in all {
+    for Outcome { id, content, is_error } in all {
         let mut object = list.object();
         let mut result = ObjectWriter::begin(object.key("toolResult"));
         result.str("toolUseId", id);
         let apart = traits.claude && *is_error;
-        let is_image = |part: &&Part<'_>| matches!(part, Part::Image { .. });
         let shown: Vec<&Part<'_>> =
             content.iter().filter(|part| !is_blank(part) && !(apart && is_image(part))).collect();
         if apart {
@@ -359,10 +362,6 @@ fn results(out: &mut Vec<u8>, all: &[Outcome<'_>], traits: Traits, point: Option
             block(list.item(), image);
         }
     }
-    if let Some(point) = point {
-        list.item().extend_from_slice(point);
-    }
-    list.end();
 }
 
 #[cfg(test)]

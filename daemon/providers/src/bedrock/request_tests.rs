@@ -58,6 +58,30 @@ fn another_vendors_model_gets_no_signatures_and_images_in_place() {
 }
 
 #[test]
+fn roles_alternate() {
+    let call = r#"{"role":"assistant","stopReason":"toolUse","content":[{"type":"toolCall","id":"c","name":"n","arguments":{}}]}"#;
+    let body = written(
+        &request(
+            &spec("m"),
+            &[
+                r#"{"role":"user","content":"a"}"#,
+                r#"{"role":"assistant","stopReason":"aborted","content":[{"type":"text","text":"gone"}]}"#,
+                r#"{"role":"user","content":"b"}"#,
+                call,
+                r#"{"role":"user","content":"c"}"#,
+            ],
+        ),
+        CacheRetention::None,
+    );
+    let want = concat!(
+        r#"{"messages":[{"role":"user","content":[{"text":"a"},{"text":"b"}]},"#,
+        r#"{"role":"assistant","content":[{"toolUse":{"toolUseId":"c","name":"n","input":{}}}]},"#,
+        r#"{"role":"user","content":[{"toolResult":{"toolUseId":"c","content":[{"text":"No result provided"}],"status":"error"}},{"text":"c"}]}],"#
+    );
+    assert!(body.starts_with(want), "{body}");
+}
+
+#[test]
 fn an_empty_prompt_has_a_placeholder() {
     let body = written(&request(&spec("m"), &[r#"{"role":"user","content":" "}"#]), CacheRetention::None);
     assert!(body.contains(r#"{"role":"user","content":[{"text":"<empty>"}]}"#), "{body}");
@@ -96,7 +120,11 @@ fn thinking_follows_model_and_level() {
             fields(r#""thinking":{"type":"adaptive"},"output_config":{"effort":"high"}"#),
         ),
     ] {
-        let base = if extra.contains("maxTokens") { spec(id).replace(r#","maxTokens":32000"#, "") } else { spec(id) };
+        let base = if extra.contains("maxTokens") {
+            spec(id).replace(r#","maxTokens":32000"#, "")
+        } else {
+            spec(id)
+        };
         let spec = base.replacen('{', &format!(r#"{{"reasoning":true,{extra}"#), 1);
         let mut request = request(&spec, &[]);
         request.thinking = level;

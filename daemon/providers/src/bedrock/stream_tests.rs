@@ -18,7 +18,10 @@ fn frame(headers: &[(&'static str, &str)], payload: &str) -> Vec<u8> {
 }
 
 fn event(name: &str, payload: &str) -> Vec<u8> {
-    frame(&[(":message-type", "event"), (":event-type", name), (":content-type", "application/json")], payload)
+    frame(
+        &[(":message-type", "event"), (":event-type", name), (":content-type", "application/json")],
+        payload,
+    )
 }
 
 fn delta(index: u64, delta: &str) -> Vec<u8> {
@@ -167,7 +170,12 @@ fn exceptions_keep_their_words() {
             "Model stream error: broke",
             None,
         ),
-        (vec![(":message-type", "exception"), (":exception-type", "newException")], "plain", "newException: plain", None),
+        (
+            vec![(":message-type", "exception"), (":exception-type", "newException")],
+            "plain",
+            "newException: plain",
+            None,
+        ),
         (
             vec![(":message-type", "error"), (":error-code", "InternalError"), (":error-message", "oh")],
             "",
@@ -185,7 +193,9 @@ fn what_is_no_frame_is_a_failure() {
     let mut broken = whole();
     broken[40] ^= 0xff;
     assert!(Frames::default().push(&broken).unwrap_err().message.contains("cannot be read"));
-    assert!(Frames::default().push(b"HTTP says: no such thing").unwrap_err().message.contains("cannot be read"));
+    assert!(
+        Frames::default().push(b"HTTP says: no such thing").unwrap_err().message.contains("cannot be read")
+    );
 }
 
 proptest::proptest! {

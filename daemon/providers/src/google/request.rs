@@ -21,11 +21,7 @@ const IMAGES_OF_RESULTS: &str = "Tool result image:";
 const RULE: IdRule = IdRule { signed_text: true, ..IdRule::USUAL };
 
 /// The JSON text of the request.
-pub(super) fn body(
-    request: &ModelRequest,
-    budgets: &[Option<u64>; 4],
-    sampling: Option<&Raw>,
-) -> Vec<u8> {
+pub(super) fn body(request: &ModelRequest, budgets: &[Option<u64>; 4], sampling: Option<&Raw>) -> Vec<u8> {
     let model = &*request.model;
     let traits = Traits::of(&model.id);
     let mut out = Vec::with_capacity(4096);

@@ -73,7 +73,10 @@ fn another_model_gets_words() {
     let history = history("gemini-3-pro");
     let history: Vec<&str> = history[1..2].iter().map(String::as_str).collect();
     let body = written(&request(&spec("gemini-3-flash"), &history));
-    assert!(!body.contains("thought") && body.contains(r#"{"text":"hm"},{"text":"bare"},{"text":"so"}"#), "{body}");
+    assert!(
+        !body.contains("thought") && body.contains(r#"{"text":"hm"},{"text":"bare"},{"text":"so"}"#),
+        "{body}"
+    );
 }
 
 #[test]
@@ -85,7 +88,12 @@ fn thinking_follows_model_and_level() {
         ("gemini-3-flash", three, High, config(r#""includeThoughts":true,"thinkingLevel":"HIGH""#)),
         ("gemini-3-flash", three, Xhigh, config(r#""includeThoughts":true,"thinkingLevel":"XHIGH""#)),
         ("gemini-3-flash", three, Off, config(r#""thinkingLevel":"MINIMAL""#)),
-        ("gemini-3-pro", r#""thinkingLevelMap":{"off":null,"minimal":null}"#, Off, config(r#""thinkingLevel":"LOW""#)),
+        (
+            "gemini-3-pro",
+            r#""thinkingLevelMap":{"off":null,"minimal":null}"#,
+            Off,
+            config(r#""thinkingLevel":"LOW""#),
+        ),
         ("gemini-3-x", r#""thinkingLevelMap":{}"#, Off, config(r#""thinkingBudget":0"#)),
         ("gemini-2.5-flash", three, Off, config(r#""thinkingBudget":0"#)),
         ("gemini-2.5-pro", three, Off, config(r#""thinkingBudget":128"#)),
@@ -109,10 +117,15 @@ fn thinking_follows_model_and_level() {
 #[test]
 fn a_constant_is_an_enumeration_of_one() {
     for (schema, want) in [
-        (r#"{"properties":{"const":{"const":1},"a":{"anyOf":[{"const":"x"},{"const":true}]}}}"#,
-         r#"{"properties":{"const":{"enum":[1]},"a":{"anyOf":[{"enum":["x"]},{"const":true}]}}}"#),
+        (
+            r#"{"properties":{"const":{"const":1},"a":{"anyOf":[{"const":"x"},{"const":true}]}}}"#,
+            r#"{"properties":{"const":{"enum":[1]},"a":{"anyOf":[{"enum":["x"]},{"const":true}]}}}"#,
+        ),
         (r#"{"const":"a","enum":["b"]}"#, r#"{"const":"a","enum":["b"]}"#),
-        (r#"{"default":{"const":"x"},"items":{"const":"y"}}"#, r#"{"default":{"const":"x"},"items":{"enum":["y"]}}"#),
+        (
+            r#"{"default":{"const":"x"},"items":{"const":"y"}}"#,
+            r#"{"default":{"const":"x"},"items":{"enum":["y"]}}"#,
+        ),
     ] {
         assert_eq!(enumerated(schema), want);
     }

@@ -83,18 +83,33 @@ fn endings_follow_the_table() {
             Ok((StopReason::ToolUse, None)),
         ),
         (r#"{"candidates":[{"finishReason":"MAX_TOKENS"}]}"#, Ok((StopReason::Length, None))),
-        (r#"{"candidates":[{"finishReason":"CONTINUATION"}]}"#, Ok((StopReason::Length, Some("CONTINUATION")))),
-        (r#"{"candidates":[{"finishReason":"SAFETY"}]}"#, Err(("Provider stopped with: SAFETY", Some("SAFETY")))),
+        (
+            r#"{"candidates":[{"finishReason":"CONTINUATION"}]}"#,
+            Ok((StopReason::Length, Some("CONTINUATION"))),
+        ),
+        (
+            r#"{"candidates":[{"finishReason":"SAFETY"}]}"#,
+            Err(("Provider stopped with: SAFETY", Some("SAFETY"))),
+        ),
         (
             r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"bad call"}]}"#,
-            Err(("Provider stopped with: MALFORMED_FUNCTION_CALL: bad call", Some("MALFORMED_FUNCTION_CALL"))),
+            Err((
+                "Provider stopped with: MALFORMED_FUNCTION_CALL: bad call",
+                Some("MALFORMED_FUNCTION_CALL"),
+            )),
         ),
-        (r#"{"candidates":[{"finishReason":"NEW_ONE"}]}"#, Err(("Provider stopped with: NEW_ONE", Some("NEW_ONE")))),
+        (
+            r#"{"candidates":[{"finishReason":"NEW_ONE"}]}"#,
+            Err(("Provider stopped with: NEW_ONE", Some("NEW_ONE"))),
+        ),
         (
             r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"}}"#,
             Err(("Provider stopped with: PROHIBITED_CONTENT", Some("PROHIBITED_CONTENT"))),
         ),
-        (r#"{"candidates":[{"finishReason":null}]}"#, Err(("Google stream ended without a finish reason", None))),
+        (
+            r#"{"candidates":[{"finishReason":null}]}"#,
+            Err(("Google stream ended without a finish reason", None)),
+        ),
         (r#"{"candidates":[]}"#, Err(("Google stream ended without a finish reason", None))),
         (
             r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#,

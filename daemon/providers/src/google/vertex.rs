@@ -50,7 +50,8 @@ pub(crate) async fn ask(
     }
     let url = address(model, &credential.env, false)?;
     let client = http.client(&credential.env).await?;
-    let token = google_adc::token(&client, registry.google_tokens(), &credential.env, &model.provider).await?;
+    let token =
+        google_adc::token(&client, registry.google_tokens(), &credential.env, &model.provider).await?;
     let bearer = Credential { key: Some(Secret(token)), scheme: Scheme::Bearer, ..credential.clone() };
     send(http, registry, request, &bearer, &url, Some(KEY), sink).await.map_err(|stop| match stop {
         // The token is a secret of its own that the caller does not know.
@@ -110,16 +111,23 @@ mod tests {
                 &place,
                 shipped,
                 false,
-                Ok("https://europe-west4-aiplatform.googleapis.com/v1/projects/p/locations/europe-west4/".into()),
+                Ok("https://europe-west4-aiplatform.googleapis.com/v1/projects/p/locations/europe-west4/"
+                    .into()),
             ),
-            (&global, "", false, Ok("https://aiplatform.googleapis.com/v1/projects/p/locations/global/".into())),
+            (
+                &global,
+                "",
+                false,
+                Ok("https://aiplatform.googleapis.com/v1/projects/p/locations/global/".into()),
+            ),
             (&place, "https://proxy.example/vertex/", false, Ok("https://proxy.example/vertex/v1/".into())),
             (&[], "http://proxy:1/v1beta1", true, Ok("http://proxy:1/v1beta1/".into())),
             (&place[..1], shipped, false, Err("GOOGLE_CLOUD_LOCATION")),
             (&place[1..], shipped, false, Err("GOOGLE_CLOUD_PROJECT")),
         ] {
-            let model =
-                crate::proof::model(&format!(r#"{{"id":"m","provider":"google-vertex","baseUrl":"{base}"}}"#));
+            let model = crate::proof::model(&format!(
+                r#"{{"id":"m","provider":"google-vertex","baseUrl":"{base}"}}"#
+            ));
             let env: Env = env.iter().copied().collect();
             match (address(&model, &env, key), want) {
                 (Ok(url), Ok(want)) => assert_eq!(url, format!("{want}{method}")),

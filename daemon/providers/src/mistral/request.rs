@@ -122,8 +122,7 @@ fn messages(out: &mut Vec<u8>, request: &ModelRequest) {
                     "" => NO_OUTPUT,
                     said => said,
                 };
-                let said =
-                    if is_error { Cow::Owned(format!("{ERROR}{said}")) } else { Cow::Borrowed(said) };
+                let said = if is_error { Cow::Owned(format!("{ERROR}{said}")) } else { Cow::Borrowed(said) };
                 let first = Part::Text(&said);
                 content(object.key("content"), std::iter::once(&first).chain(images));
                 object.end();

@@ -90,7 +90,11 @@ fn endings_follow_the_table() {
         }
     }
     for (record, want, status) in [
-        (r#"{"object":"error","message":"no","code":"1300"}"#, r#"{"object":"error","message":"no","code":"1300"}"#, None),
+        (
+            r#"{"object":"error","message":"no","code":"1300"}"#,
+            r#"{"object":"error","message":"no","code":"1300"}"#,
+            None,
+        ),
         (r#"{"error":{"message":"busy","code":503}}"#, r#"503 {"message":"busy","code":503}"#, Some(503)),
         (r#"{"detail":"Unauthorized"}"#, r#"{"detail":"Unauthorized"}"#, None),
     ] {

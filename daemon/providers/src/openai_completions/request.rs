@@ -34,11 +34,12 @@ const NO_OUTPUT: &str = "(no tool output)";
 /// Stands between tool results and a user message where an endpoint wants an answer there.
 const AFTER_RESULTS: &str = "Tool results received.";
 
-/// The JSON text of the request.
+/// The JSON text of the request. `name` is what the endpoint calls the model.
 pub(super) fn body(
     request: &ModelRequest,
     compat: &Compat,
     cache: CacheRetention,
+    name: &str,
     options: &RequestOptions,
     sampling: Option<&Raw>,
 ) -> Vec<u8> {
@@ -53,7 +54,7 @@ pub(super) fn body(
     let max_tokens = estimate::answer_tokens(model, estimate::prompt_tokens(request));
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
-    object.str("model", &model.id);
+    object.str("model", name);
     let has_calls = messages(object.key("messages"), request, compat, mark);
     object.bool("stream", true);
     if compat.usage {
@@ -484,10 +485,9 @@ fn user(out: &mut Vec<u8>, parts: &[Part<'_>], mark: Option<&[u8]>) {
             }
             Part::Text(content) => text_part(out, content, mark.filter(|_| marked == Some(index))),
             // A user says text and shows images, nothing else.
-            Part::SignedText { .. }
-            | Part::Thinking { .. }
-            | Part::Redacted { .. }
-            | Part::Call { .. } => write_string(out, ""),
+            Part::SignedText { .. } | Part::Thinking { .. } | Part::Redacted { .. } | Part::Call { .. } => {
+                write_string(out, "")
+            }
         }
     }
     out.push(b']');

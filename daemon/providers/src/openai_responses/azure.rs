@@ -72,10 +72,8 @@ pub(crate) fn base(model: &Model, env: &Env) -> Result<String, Error> {
         (None, None, "") => return Err(Error::NoAzureAddress { provider: model.provider.clone() }),
         (None, None, base) => base.to_owned(),
     };
-    let mut url = reqwest::Url::parse(&base).map_err(|_| Error::BadAddress {
-        provider: model.provider.clone(),
-        address: base.clone(),
-    })?;
+    let mut url = reqwest::Url::parse(&base)
+        .map_err(|_| Error::BadAddress { provider: model.provider.clone(), address: base.clone() })?;
     let ours = url.host_str().is_some_and(|host| HOSTS.iter().any(|end| host.ends_with(end)));
     if ours && matches!(url.path().trim_end_matches('/'), "" | "/openai" | "/openai/v1/responses") {
         url.set_path("/openai/v1");
@@ -128,7 +126,11 @@ mod tests {
                 "",
                 Ok("https://r.openai.azure.com/openai/v1/responses?api-version=2025-04-01-preview"),
             ),
-            (&[(BASE, "http://proxy:8080/azure/")], "", Ok("http://proxy:8080/azure/responses?api-version=v1")),
+            (
+                &[(BASE, "http://proxy:8080/azure/")],
+                "",
+                Ok("http://proxy:8080/azure/responses?api-version=v1"),
+            ),
             (&[], "", Err("AZURE_OPENAI_BASE_URL")),
             (&[(BASE, "not an address")], "", Err("not an address")),
         ] {

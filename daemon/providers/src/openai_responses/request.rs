@@ -201,14 +201,15 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
         match part {
             Part::Thinking { signature: Some(item), .. } => {
                 // A signature of another form is not a reasoning item; the provider would refuse it.
-                if Fields::parse(item).is_ok_and(|fields| fields.str("type").as_deref() == Some("reasoning")) {
+                if Fields::parse(item).is_ok_and(|fields| fields.str("type").as_deref() == Some("reasoning"))
+                {
                     list.item().extend_from_slice(repair_surrogates(item).as_bytes());
                 }
             }
             Part::Text(text) if !text.trim().is_empty() => {
                 message(list, text, &format!("msg_{at}_{number}"), None)
             }
-            Part::SignedText { text, signature } => {
+            Part::SignedText { text, signature } if !text.trim().is_empty() => {
                 let signed = Signature::parse(signature);
                 let id = signed.id.filter(|id| !id.is_empty() && id.chars().count() <= ITEM_ID_CHARS);
                 let id = id.unwrap_or_else(|| Cow::Owned(format!("msg_{at}_{number}")));
@@ -224,7 +225,11 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
                 object.str("arguments", &repair_surrogates(arguments.as_str()));
                 object.end();
             }
-            Part::Text(_) | Part::Image { .. } | Part::Thinking { .. } | Part::Redacted { .. } => {}
+            Part::Text(_)
+            | Part::SignedText { .. }
+            | Part::Image { .. }
+            | Part::Thinking { .. }
+            | Part::Redacted { .. } => {}
         }
     }
 }

@@ -61,7 +61,8 @@ fn another_model_gets_words_and_no_items() {
 #[test]
 fn endpoints_differ() {
     let body = |compat: &str, cache| {
-        let spec = PLAIN.replace(r#""id":"m","#, &format!(r#""id":"m","reasoning":true,"compat":{{{compat}}},"#));
+        let spec =
+            PLAIN.replace(r#""id":"m","#, &format!(r#""id":"m","reasoning":true,"compat":{{{compat}}},"#));
         let mut request = request(&spec, &[r#"{"role":"user","content":"hi"}"#]);
         request.system = Arc::from("s");
         request.tools = tools();
@@ -70,7 +71,12 @@ fn endpoints_differ() {
     let (none, short, long) = (CacheRetention::None, CacheRetention::Short, CacheRetention::Long);
     let key = r#""prompt_cache_key":"session""#;
     for (compat, cache, has, lacks) in [
-        ("", short, vec![r#""role":"developer""#, key, r#""max_output_tokens":"#], vec!["strict", "retention", "options"]),
+        (
+            "",
+            short,
+            vec![r#""role":"developer""#, key, r#""max_output_tokens":"#],
+            vec!["strict", "retention", "options"],
+        ),
         (r#""supportsDeveloperRole":false"#, short, vec![r#""role":"system""#], vec!["developer"]),
         (r#""supportsStrictMode":true"#, short, vec![r#""strict":false}"#], vec![]),
         (r#""promptCacheKeyMode":"disabled""#, short, vec![], vec!["prompt_cache_key"]),
@@ -79,8 +85,18 @@ fn endpoints_differ() {
         ("", none, vec![], vec!["prompt_cache"]),
         ("", long, vec![key, r#""prompt_cache_retention":"24h""#], vec!["options"]),
         (r#""supportsLongCacheRetention":false"#, long, vec![key], vec!["retention"]),
-        (r#""supportsExplicitPromptCacheMode":true"#, long, vec![r#""prompt_cache_options":{"ttl":"30m"}"#], vec!["retention"]),
-        (r#""supportsExplicitPromptCacheMode":true"#, none, vec![r#""prompt_cache_options":{"mode":"explicit"}"#], vec!["key"]),
+        (
+            r#""supportsExplicitPromptCacheMode":true"#,
+            long,
+            vec![r#""prompt_cache_options":{"ttl":"30m"}"#],
+            vec!["retention"],
+        ),
+        (
+            r#""supportsExplicitPromptCacheMode":true"#,
+            none,
+            vec![r#""prompt_cache_options":{"mode":"explicit"}"#],
+            vec!["key"],
+        ),
         (r#""supportsExplicitPromptCacheMode":true"#, short, vec![key], vec!["options"]),
     ] {
         let body = body(compat, cache);
@@ -102,8 +118,16 @@ fn thinking_follows_model_and_level() {
         (r#""provider":"p","reasoning":false"#, Off, r#":16"#.to_owned() + "}"),
         (r#""provider":"p","reasoning":true"#, Off, r#","reasoning":{"effort":"none"}}"#.to_owned()),
         (r#""provider":"p","reasoning":true,"thinkingLevelMap":{"off":null}"#, Off, ":16}".to_owned()),
-        (r#""provider":"p","reasoning":true,"thinkingLevelMap":{"off":"minimal"}"#, Off, r#","reasoning":{"effort":"minimal"}}"#.to_owned()),
-        (r#""provider":"xai","reasoning":true,"thinkingLevelMap":{"off":null}"#, Off, format!(":16{include}")),
+        (
+            r#""provider":"p","reasoning":true,"thinkingLevelMap":{"off":"minimal"}"#,
+            Off,
+            r#","reasoning":{"effort":"minimal"}}"#.to_owned(),
+        ),
+        (
+            r#""provider":"xai","reasoning":true,"thinkingLevelMap":{"off":null}"#,
+            Off,
+            format!(":16{include}"),
+        ),
         (r#""provider":"p","reasoning":true"#, High, effort("high")),
         (r#""provider":"p","reasoning":true,"thinkingLevelMap":{"xhigh":"most"}"#, Xhigh, effort("most")),
         (
@@ -125,5 +149,8 @@ fn own_parameters_win() {
     let sampling = Raw::parse(r#"{"max_output_tokens":9,"temperature":0.5}"#).unwrap();
     let body = body(&request, &Compat::of(&request.model), CacheRetention::None, "m", Some(&sampling));
     let body = String::from_utf8(body).unwrap();
-    assert_eq!(body, r#"{"model":"m","input":[],"stream":true,"store":false,"max_output_tokens":9,"temperature":0.5}"#);
+    assert_eq!(
+        body,
+        r#"{"model":"m","input":[],"stream":true,"store":false,"max_output_tokens":9,"temperature":0.5}"#
+    );
 }

@@ -64,9 +64,8 @@ impl<'m> Answer<'m> {
     fn start(&mut self, response: Option<&WireResponse<'_>>, out: &mut Vec<ModelEvent>) {
         if !self.started {
             self.started = true;
-            let named = |text: Option<&Text<'_>>| {
-                text.filter(|text| !text.is_empty()).map(|text| text.to_string())
-            };
+            let named =
+                |text: Option<&Text<'_>>| text.filter(|text| !text.is_empty()).map(|text| text.to_string());
             let response_id = named(response.and_then(|response| response.id.as_ref()));
             let response_model = named(response.and_then(|response| response.model.as_ref()));
             let response_model = response_model.filter(|name| *name != self.model.id);
@@ -85,7 +84,12 @@ impl<'m> Answer<'m> {
         self.open.len().checked_sub(1)
     }
 
-    fn begin(&mut self, theirs: Option<u64>, item: &WireItem<'_>, out: &mut Vec<ModelEvent>) -> Option<usize> {
+    fn begin(
+        &mut self,
+        theirs: Option<u64>,
+        item: &WireItem<'_>,
+        out: &mut Vec<ModelEvent>,
+    ) -> Option<usize> {
         self.start(None, out);
         let index = self.begun;
         let kind = match &*item.kind {
@@ -143,7 +147,9 @@ impl<'m> Answer<'m> {
         if let Kind::Call { json, .. } = &mut open.kind {
             match whole.strip_prefix(json.as_str()) {
                 Some("") => return,
-                Some(rest) => out.push(ModelEvent::ToolCallDelta { index: open.index, delta: rest.to_owned() }),
+                Some(rest) => {
+                    out.push(ModelEvent::ToolCallDelta { index: open.index, delta: rest.to_owned() })
+                }
                 // What is said at the end counts; deltas cannot be taken back.
                 None => {}
             }
@@ -330,7 +336,12 @@ impl<'m> Answer<'m> {
         Ok(Flow::Ended)
     }
 
-    fn record(&mut self, mut wire: Wire<'_>, name: &str, out: &mut Vec<ModelEvent>) -> Result<Flow, ModelFailure> {
+    fn record(
+        &mut self,
+        mut wire: Wire<'_>,
+        name: &str,
+        out: &mut Vec<ModelEvent>,
+    ) -> Result<Flow, ModelFailure> {
         if wire.kind.is_empty() {
             wire.kind = Text(name.to_owned().into());
         }
@@ -353,7 +364,10 @@ impl<'m> Answer<'m> {
                 }
             }
             "response.created" => self.start(wire.response.as_ref(), out),
-            "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled"
+            "response.completed"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled"
             | "response.done" => {
                 let kind = wire.kind.to_string();
                 return self.finish(&kind, &wire.response.unwrap_or_default(), out);
@@ -459,7 +473,8 @@ impl Wire<'_> {
     fn failure(&self) -> ModelFailure {
         let inner = self.error.and_then(|error| serde_json::from_str::<WireError<'_>>(error.get()).ok());
         let code = self.code.map(RawValue::get).or_else(|| inner.as_ref()?.code.map(RawValue::get));
-        let status = code.and_then(|code| code.trim_matches('"').parse().ok()).filter(|c| (400..600).contains(c));
+        let status =
+            code.and_then(|code| code.trim_matches('"').parse().ok()).filter(|c| (400..600).contains(c));
         let word = code.filter(|code| *code != "null").map(|code| code.trim_matches('"'));
         let message = self.message.as_deref().filter(|text| !text.is_empty());
         let message = message.or_else(|| inner.as_ref()?.message.as_deref().filter(|text| !text.is_empty()));
@@ -506,7 +521,9 @@ impl WireItem<'_> {
 
     /// What was thought: the summary, else the text itself.
     fn thinking(&self) -> String {
-        Some(parts(self.summary, GAP)).filter(|text| !text.is_empty()).unwrap_or_else(|| parts(self.content, GAP))
+        Some(parts(self.summary, GAP))
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| parts(self.content, GAP))
     }
 }
 
@@ -519,7 +536,8 @@ fn parts(list: Option<&RawValue>, between: &str) -> String {
         #[serde(borrow)]
         refusal: Text<'a>,
     }
-    let list = list.and_then(|list| serde_json::from_str::<Vec<Part<'_>>>(list.get()).ok()).unwrap_or_default();
+    let list =
+        list.and_then(|list| serde_json::from_str::<Vec<Part<'_>>>(list.get()).ok()).unwrap_or_default();
     let texts = list.iter().map(|part| if part.text.is_empty() { &*part.refusal } else { &*part.text });
     texts.collect::<Vec<_>>().join(between)
 }

@@ -134,8 +134,10 @@ fn what_deltas_left_out_is_said_at_the_end() {
 fn thinking_that_is_sealed_later_ends_with_the_answer() {
     let done = r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs","type":"reasoning","summary":[]}}"#;
     let sealed = r#"{"id":"rs","type":"reasoning","summary":[],"encrypted_content":"late"}"#;
-    let end = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{sealed}]}}}}"#);
-    for (end, want) in [(end.as_str(), sealed), (COMPLETED, r#"{"id":"rs","type":"reasoning","summary":[]}"#)] {
+    let end =
+        format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{sealed}]}}}}"#);
+    for (end, want) in [(end.as_str(), sealed), (COMPLETED, r#"{"id":"rs","type":"reasoning","summary":[]}"#)]
+    {
         let (got, failure) = run(&events(&[done, end]));
         assert_eq!(failure, None);
         let signature = Some(want.to_owned());
@@ -156,11 +158,16 @@ fn endings_follow_the_table() {
             Ok((StopReason::Stop, Some("in_progress"))),
         ),
         (
-            vec![call, r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}}"#],
+            vec![
+                call,
+                r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}}"#,
+            ],
             Ok((StopReason::Length, None)),
         ),
         (
-            vec![r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"}}}"#],
+            vec![
+                r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"content_filter"}}}"#,
+            ],
             Err(("Response incomplete: content_filter", Some("incomplete.content_filter"))),
         ),
         (
@@ -168,7 +175,9 @@ fn endings_follow_the_table() {
             Err(("Response incomplete without a provider reason", Some("incomplete"))),
         ),
         (
-            vec![r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"Try again."}}}"#],
+            vec![
+                r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"Try again."}}}"#,
+            ],
             Err(("server_error: Try again.", Some("failed"))),
         ),
         (
