@@ -83,6 +83,11 @@ fn headers(request: &ModelRequest, compat: &Compat, credential: &Credential) -> 
 }
 
 #[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model, Vec::new())
+}
+
+#[cfg(test)]
 pub(crate) fn body_of(
     request: &ModelRequest,
     cache: crate::CacheRetention,

@@ -143,6 +143,11 @@ fn signed(
 }
 
 #[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model)
+}
+
+#[cfg(test)]
 pub(crate) fn body_of(
     request: &ModelRequest,
     cache: crate::CacheRetention,

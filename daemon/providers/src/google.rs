@@ -146,6 +146,11 @@ fn gemini_version(id: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model)
+}
+
+#[cfg(test)]
 pub(crate) fn body_of(request: &ModelRequest, options: &crate::RequestOptions) -> Vec<u8> {
     request::body(request, &options.thinking_budgets, None)
 }

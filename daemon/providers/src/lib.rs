@@ -39,6 +39,8 @@ mod pump;
 mod registry;
 mod resolve;
 mod shell;
+#[cfg(test)]
+mod speed;
 mod sse;
 mod thinking_budget;
 mod transform;

@@ -79,6 +79,11 @@ fn headers(
 }
 
 #[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model, true)
+}
+
+#[cfg(test)]
 pub(crate) fn body_of(request: &ModelRequest, cache: CacheRetention) -> Vec<u8> {
     request::body(request, &Compat::of(&request.model), cache, &request.model.id, None)
 }
