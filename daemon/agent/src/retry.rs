@@ -222,6 +222,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_provider_says_about_another_try_counts() {
+        for (status, message, said, want) in [
+            (400, "odd", Some(true), true),
+            (503, "busy", Some(false), false),
+            (429, "insufficient_quota", Some(true), true),
+            (503, "prompt is too long", Some(true), false),
+            (503, "busy", None, true),
+        ] {
+            let failure = ModelFailure { should_retry: said, ..failure(Some(status), message) };
+            assert_eq!(passes(&failure), want, "{status} {message} {said:?}");
+        }
+    }
+
+    #[test]
     fn what_passes_and_what_lasts() {
         for (status, message, expected) in [
             (Some(529), "529 {\"type\":\"overloaded_error\"}", true),

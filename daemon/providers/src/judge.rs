@@ -11,6 +11,8 @@ use atomic_protocol::model::{ModelRequest, ThinkingLevel};
 
 type Verdict = Result<(), String>;
 
+type Judge = fn(&Value) -> Verdict;
+
 /// Only these keys may be there.
 fn only(value: &Value, keys: &[&str]) -> Verdict {
     let object = value.as_object().ok_or_else(|| format!("no object: {value}"))?;
@@ -306,7 +308,7 @@ fn conversation(steps: &[Step], api: &str) -> ModelRequest {
 proptest! {
     #[test]
     fn every_conversation_passes(steps in proptest::collection::vec(step(), 0..8)) {
-        let judges: [(&str, fn(&Value) -> Verdict); 5] = [
+        let judges: [(&str, Judge); 5] = [
             (crate::openai_responses::API, responses),
             (crate::google::API, google),
             (crate::mistral::API, mistral),
@@ -328,10 +330,7 @@ proptest! {
 #[test]
 fn the_judge_is_strict() {
     for (judge, text) in [
-        (
-            responses as fn(&Value) -> Verdict,
-            r#"{"input":[{"type":"function_call","call_id":"c","arguments":"{}"}]}"#,
-        ),
+        (responses as Judge, r#"{"input":[{"type":"function_call","call_id":"c","arguments":"{}"}]}"#),
         (responses, r#"{"input":[{"role":"user","content":[]}]}"#),
         (responses, r#"{"input":[{"role":"user","content":"x"}],"new":1}"#),
         (

@@ -11,6 +11,7 @@ use crate::pump::Mapper;
 const DELTAS: usize = 200_000;
 
 /// Nanoseconds of each delta: from bytes in pieces of 16 KiB to events.
+#[expect(clippy::print_stdout, reason = "a measurement is read by a person")]
 fn measure(api: &str, answer: impl Mapper, head: &str, delta: &str, tail: &str) {
     let text = format!("{head}{}{tail}", delta.repeat(DELTAS));
     let begin = Instant::now();
@@ -22,7 +23,6 @@ fn measure(api: &str, answer: impl Mapper, head: &str, delta: &str, tail: &str) 
 
 #[test]
 #[ignore = "a measurement"]
-#[expect(clippy::print_stdout, reason = "that is what it is for")]
 fn of_each_api() {
     let model: Model = proof::model(r#"{"id":"m"}"#);
     measure(

@@ -340,7 +340,7 @@ fn results(list: &mut List<'_>, all: &[Outcome<'_>], traits: Traits) {
         result.str("toolUseId", id);
         let apart = traits.claude && *is_error;
         let shown: Vec<&Part<'_>> =
-            content.iter().filter(|part| !is_blank(part) && !(apart && is_image(part))).collect();
+            content.iter().filter(|part| !(is_blank(part) || apart && is_image(part))).collect();
         if apart {
             images.extend(content.iter().filter(is_image));
         }
