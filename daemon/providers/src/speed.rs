@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use atomic_protocol::model::Model;
+use atomic_protocol::model::{Model, ModelEvent};
 
 use crate::proof;
 use crate::pump::Mapper;
@@ -67,4 +67,84 @@ fn of_each_api() {
         "event: contentBlockDelta\ndata: {\"contentBlockIndex\":0,\"delta\":{\"text\":\"some words \"},\"p\":\"abcdefgh\"}\n\n",
         "event: messageStop\ndata: {\"stopReason\":\"end_turn\"}\n\n",
     );
+}
+
+/// Four mebibytes of arguments in small pieces: all of it arrives, and in a time that grows with the bytes only.
+#[test]
+fn huge_arguments_come_whole() {
+    const PIECES: usize = 1 << 16;
+    let model: Model = proof::model(r#"{"id":"m"}"#);
+    let piece = "x".repeat(64);
+    let whole = format!(r#"{{"a":"{}"}}"#, piece.repeat(PIECES));
+    let responses = |kind: &str, rest: &str| {
+        format!("data: {{\"type\":\"response.{kind}\",\"output_index\":0,{rest}}}\n\n")
+    };
+    let item = r#""item":{"type":"function_call","id":"fc_1","call_id":"c","name":"n"}"#;
+    let arguments = |text: &str| responses("function_call_arguments.delta", &format!(r#""delta":"{text}""#));
+    let mistral = |text: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":0,\"function\":{{\"name\":\"n\",\"arguments\":\"{text}\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let bedrock = |text: &str| {
+        format!("event: contentBlockDelta\ndata: {{\"delta\":{{\"toolUse\":{{\"input\":\"{text}\"}}}}}}\n\n")
+    };
+    let streams = [
+        (
+            proof::run(
+                crate::openai_responses::answer(&model),
+                [
+                    responses("output_item.added", item),
+                    arguments(r#"{\"a\":\""#),
+                    arguments(&piece).repeat(PIECES),
+                    arguments(r#"\"}"#),
+                    responses("output_item.done", item),
+                    responses("completed", r#""response":{"status":"completed"}"#),
+                ]
+                .concat()
+                .as_bytes()
+                .chunks(4096),
+            ),
+            "responses",
+        ),
+        (
+            proof::run(
+                crate::mistral::answer(&model),
+                [
+                    mistral(r#"{\"a\":\""#),
+                    mistral(&piece).repeat(PIECES),
+                    mistral(r#"\"}"#),
+                    "data: {\"choices\":[{\"finish_reason\":\"tool_calls\"}]}\n\n".to_owned(),
+                ]
+                .concat()
+                .as_bytes()
+                .chunks(4096),
+            ),
+            "mistral",
+        ),
+        (
+            proof::run(
+                crate::bedrock::answer(&model),
+                [
+                    "event: contentBlockStart\ndata: {\"start\":{\"toolUse\":{\"toolUseId\":\"t\",\"name\":\"n\"}}}\n\n".to_owned(),
+                    bedrock(r#"{\"a\":\""#),
+                    bedrock(&piece).repeat(PIECES),
+                    bedrock(r#"\"}"#),
+                    "event: messageStop\ndata: {\"stopReason\":\"tool_use\"}\n\n".to_owned(),
+                ]
+                .concat()
+                .as_bytes()
+                .chunks(4096),
+            ),
+            "bedrock",
+        ),
+    ];
+    for ((events, failure), api) in streams {
+        assert_eq!(failure, None, "{api}");
+        let got = events.iter().find_map(|event| match event {
+            ModelEvent::ToolCallEnd { arguments, .. } => Some(arguments.as_str()),
+            _ => None,
+        });
+        assert!(got == Some(whole.as_str()), "{api}: {} bytes", got.map_or(0, str::len));
+    }
 }
