@@ -19,6 +19,7 @@
 
 pub mod azure;
 mod compat;
+mod records;
 mod request;
 mod stream;
 

@@ -1,22 +1,17 @@
 //! What the provider streams, in our words. Records are read into flat structs that borrow: a delta is looked at once
 //! and copied once.
 
-use atomic_protocol::json::repair_surrogates;
 use atomic_protocol::message::{StopReason, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
+use super::records::{GAP, Wire, WireItem, WireResponse, one_line, read_item};
 use super::request::Signature;
 use crate::cost;
 use crate::http::cut;
 use crate::partial_json;
 use crate::pump::{Flow, Mapper};
 use crate::sse;
-use crate::wire::{Count, Text, filled};
-
-/// Between the parts of what was thought.
-const GAP: &str = "\n\n";
+use crate::wire::{Text, filled};
 
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
@@ -389,19 +384,6 @@ fn filled_ref<'t>(text: &'t Text<'_>) -> Option<&'t str> {
     Some(&**text).filter(|text| !text.is_empty())
 }
 
-fn read_item(raw: &RawValue) -> Option<WireItem<'_>> {
-    serde_json::from_str(raw.get()).ok()
-}
-
-/// An item as it will be kept: its own text, which must fit on one line of a file.
-fn one_line(text: &str) -> String {
-    let text = repair_surrogates(text);
-    match serde_json::from_str::<&RawValue>(&text) {
-        Ok(raw) if !raw.get().contains(['\n', '\r']) => raw.get().to_owned(),
-        _ => partial_json::arguments(&text).as_str().to_owned(),
-    }
-}
-
 /// What a tier of service costs, compared with the usual one (OpenAI, "Flex processing", "Priority processing").
 fn tier_factor(model: &str, tier: &str) -> f64 {
     match tier {
@@ -442,187 +424,6 @@ impl Mapper for Answer<'_> {
     fn at_end(&mut self, _: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         Err(ModelFailure::new("OpenAI Responses stream ended before a terminal response event"))
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Wire<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Text<'a>,
-    output_index: Count,
-    #[serde(borrow)]
-    item_id: Text<'a>,
-    #[serde(borrow)]
-    item: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<Text<'a>>,
-    #[serde(borrow)]
-    arguments: Option<Text<'a>>,
-    #[serde(borrow)]
-    response: Option<WireResponse<'a>>,
-    #[serde(borrow)]
-    code: Option<&'a RawValue>,
-    #[serde(borrow)]
-    message: Option<Text<'a>>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-impl Wire<'_> {
-    /// The text of an error inside an answer that began with status 200.
-    fn failure(&self) -> ModelFailure {
-        let inner = self.error.and_then(|error| serde_json::from_str::<WireError<'_>>(error.get()).ok());
-        let code = self.code.map(RawValue::get).or_else(|| inner.as_ref()?.code.map(RawValue::get));
-        let status =
-            code.and_then(|code| code.trim_matches('"').parse().ok()).filter(|c| (400..600).contains(c));
-        let word = code.filter(|code| *code != "null").map(|code| code.trim_matches('"'));
-        let message = self.message.as_deref().filter(|text| !text.is_empty());
-        let message = message.or_else(|| inner.as_ref()?.message.as_deref().filter(|text| !text.is_empty()));
-        let text = match (word, message) {
-            (Some(word), Some(message)) => format!("Error Code {}: {}", cut(word), cut(message)),
-            (None, Some(message)) => cut(message),
-            (word, None) => match self.error {
-                Some(error) => cut(error.get()),
-                None => format!("Error Code {}", cut(word.unwrap_or("unknown"))),
-            },
-        };
-        ModelFailure { status, ..ModelFailure::new(text) }
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireItem<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    id: Text<'a>,
-    #[serde(borrow)]
-    call_id: Text<'a>,
-    #[serde(borrow)]
-    name: Text<'a>,
-    #[serde(borrow)]
-    arguments: Text<'a>,
-    #[serde(borrow)]
-    phase: Option<Text<'a>>,
-    #[serde(borrow)]
-    summary: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    encrypted_content: Option<Text<'a>>,
-}
-
-impl WireItem<'_> {
-    /// What a message says.
-    fn text(&self) -> String {
-        parts(self.content, "")
-    }
-
-    /// What was thought: the summary, else the text itself.
-    fn thinking(&self) -> String {
-        Some(parts(self.summary, GAP))
-            .filter(|text| !text.is_empty())
-            .unwrap_or_else(|| parts(self.content, GAP))
-    }
-}
-
-fn parts(list: Option<&RawValue>, between: &str) -> String {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Part<'a> {
-        #[serde(borrow)]
-        text: Text<'a>,
-        #[serde(borrow)]
-        refusal: Text<'a>,
-    }
-    let list =
-        list.and_then(|list| serde_json::from_str::<Vec<Part<'_>>>(list.get()).ok()).unwrap_or_default();
-    let texts = list.iter().map(|part| if part.text.is_empty() { &*part.refusal } else { &*part.text });
-    texts.collect::<Vec<_>>().join(between)
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireResponse<'a> {
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
-    #[serde(borrow)]
-    model: Option<Text<'a>>,
-    #[serde(borrow)]
-    status: Option<Text<'a>>,
-    #[serde(borrow)]
-    incomplete_details: Option<WireReason<'a>>,
-    #[serde(borrow)]
-    error: Option<WireError<'a>>,
-    #[serde(borrow)]
-    service_tier: Option<Text<'a>>,
-    end_turn: Option<bool>,
-    usage: Option<WireUsage>,
-    #[serde(borrow)]
-    output: Option<&'a RawValue>,
-}
-
-impl WireResponse<'_> {
-    /// The reasoning item of that id, if it has its encrypted part here.
-    fn sealed(&self, id: &str) -> Option<String> {
-        let list: Vec<&RawValue> = serde_json::from_str(self.output?.get()).ok()?;
-        let found = list.into_iter().find(|raw| {
-            read_item(raw).is_some_and(|item| *item.id == *id && item.encrypted_content.is_some())
-        });
-        found.map(|raw| one_line(raw.get()))
-    }
-
-    fn failure(&self, status: &str) -> String {
-        let detail = self.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
-        match (&self.error, detail) {
-            (Some(error), _) => {
-                let code = error.code.map_or("unknown", |code| code.get().trim_matches('"'));
-                let said = error.message.as_deref().filter(|text| !text.is_empty());
-                format!("{}: {}", cut(code), cut(said.unwrap_or("no message")))
-            }
-            (None, Some(detail)) => format!("incomplete: {}", cut(detail)),
-            (None, None) => format!("The response {status} and the provider does not say why."),
-        }
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireReason<'a> {
-    #[serde(borrow)]
-    reason: Option<Text<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireError<'a> {
-    #[serde(borrow)]
-    code: Option<&'a RawValue>,
-    #[serde(borrow)]
-    message: Option<Text<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireUsage {
-    input_tokens: Count,
-    output_tokens: Count,
-    input_tokens_details: Option<WireInput>,
-    output_tokens_details: Option<WireOutput>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireInput {
-    cached_tokens: Count,
-    cache_write_tokens: Count,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct WireOutput {
-    reasoning_tokens: Count,
 }
 
 #[cfg(test)]
