@@ -320,12 +320,20 @@ pub struct ModelFailure {
     pub status: Option<u16>,
     /// How long the provider asked us to wait, in milliseconds.
     pub retry_after_ms: Option<u64>,
+    /// Whether another try may help, when the provider says so itself (header `x-should-retry`).
+    pub should_retry: Option<bool>,
 }
 
 impl ModelFailure {
     /// A failure that is only a text.
     pub fn new(message: impl Into<String>) -> Self {
-        ModelFailure { message: message.into(), raw_reason: None, status: None, retry_after_ms: None }
+        ModelFailure {
+            message: message.into(),
+            raw_reason: None,
+            status: None,
+            retry_after_ms: None,
+            should_retry: None,
+        }
     }
 }
 

@@ -197,7 +197,14 @@ impl Agent {
 fn passes(failure: &ModelFailure) -> bool {
     let text = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&LASTING) || says(&TOO_LONG) {
+    if says(&TOO_LONG) {
+        return false;
+    }
+    // Who answers knows best.
+    if let Some(said) = failure.should_retry {
+        return said;
+    }
+    if says(&LASTING) {
         return false;
     }
     match failure.status {
@@ -220,6 +227,20 @@ mod tests {
 
     fn failure(status: Option<u16>, message: &str) -> ModelFailure {
         ModelFailure { status, ..ModelFailure::new(message) }
+    }
+
+    #[test]
+    fn what_the_provider_says_about_another_try_counts() {
+        for (status, message, said, want) in [
+            (400, "odd", Some(true), true),
+            (503, "busy", Some(false), false),
+            (429, "insufficient_quota", Some(true), true),
+            (503, "prompt is too long", Some(true), false),
+            (503, "busy", None, true),
+        ] {
+            let failure = ModelFailure { should_retry: said, ..failure(Some(status), message) };
+            assert_eq!(passes(&failure), want, "{status} {message} {said:?}");
+        }
     }
 
     #[test]

@@ -83,6 +83,20 @@ fn headers(request: &ModelRequest, compat: &Compat, credential: &Credential) -> 
 }
 
 #[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model, Vec::new())
+}
+
+#[cfg(test)]
+pub(crate) fn body_of(
+    request: &ModelRequest,
+    cache: crate::CacheRetention,
+    options: &crate::RequestOptions,
+) -> Vec<u8> {
+    request::body(request, &Compat::of(&request.model), cache, &options.thinking_budgets)
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::{Scheme, Secret, Source};

@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use atomic_protocol::json::{self, Fields};
 use serde::Deserialize;
 
+use crate::bedrock::profile;
 use crate::env::Env;
 use crate::error::Error;
+use crate::google::vertex;
+use crate::google_adc;
 
 /// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub enum Source {
     ModelsJson,
     /// This variable of the session's environment.
     Environment(String),
+    /// No key: what the vendor's own tools left on this machine, named in a few words.
+    Ambient(&'static str),
     /// The provider needs none.
     NotNeeded,
 }
@@ -122,8 +127,14 @@ pub fn key_variables(provider: &str) -> &'static [&'static str] {
         "nvidia" => &["NVIDIA_API_KEY"],
         "opencode" | "opencode-go" => &["OPENCODE_API_KEY"],
         "cloudflare-ai-gateway" | "cloudflare-workers-ai" => &["CLOUDFLARE_API_KEY"],
-        "qwen-token-plan" | "qwen-token-plan-individual" => &["QWEN_TOKEN_PLAN_API_KEY"],
-        "qwen-token-plan-cn" | "qwen-token-plan-individual-cn" => &["QWEN_TOKEN_PLAN_CN_API_KEY"],
+        "meta" => &["META_API_KEY"],
+        // The plan's own variable, then the one that both plans of a region used to share.
+        "qwen-token-plan" => &["QWEN_TOKEN_PLAN_TEAM_API_KEY", "QWEN_TOKEN_PLAN_API_KEY"],
+        "qwen-token-plan-cn" => &["QWEN_TOKEN_PLAN_TEAM_CN_API_KEY", "QWEN_TOKEN_PLAN_CN_API_KEY"],
+        "qwen-token-plan-individual" => &["QWEN_TOKEN_PLAN_INDIVIDUAL_API_KEY", "QWEN_TOKEN_PLAN_API_KEY"],
+        "qwen-token-plan-individual-cn" => {
+            &["QWEN_TOKEN_PLAN_INDIVIDUAL_CN_API_KEY", "QWEN_TOKEN_PLAN_CN_API_KEY"]
+        }
         "xiaomi" => &["XIAOMI_API_KEY"],
         "xiaomi-token-plan-cn" => &["XIAOMI_TOKEN_PLAN_CN_API_KEY"],
         "xiaomi-token-plan-ams" => &["XIAOMI_TOKEN_PLAN_AMS_API_KEY"],
@@ -141,6 +152,20 @@ pub(crate) fn from_environment(provider: &str, env: &Env) -> Option<(Secret, Sch
         let scheme = if *name == "ANTHROPIC_AUTH_TOKEN" { Scheme::Bearer } else { Scheme::ApiKey };
         env.get(name).map(|value| (Secret(value.to_owned()), scheme, *name))
     })
+}
+
+/// What else than a key the session has for a provider, in a few words. Looks whether files are there (blocking), not
+/// into them.
+pub(crate) fn ambient(provider: &str, env: &Env) -> Option<&'static str> {
+    match provider {
+        "google-vertex" => {
+            let placed = vertex::project(env).is_some() && env.get("GOOGLE_CLOUD_LOCATION").is_some();
+            let there = placed && google_adc::file(env).is_some_and(|file| file.is_file());
+            there.then_some("Google's Application Default Credentials")
+        }
+        "amazon-bedrock" => profile::is_there(env).then_some("AWS's own credentials"),
+        _ => None,
+    }
 }
 
 /// One provider's entry in `auth.json`.
@@ -244,6 +269,14 @@ pub(crate) fn advice(provider: &str, agent_dir: &Path) -> String {
     let file = agent_dir.join("auth.json");
     let models = agent_dir.join("models.json");
     match key_variables(provider) {
+        _ if provider == "google-vertex" => format!(
+            "Set GOOGLE_CLOUD_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION after gcloud auth application-default login, or put an API key for it into {}.",
+            file.display()
+        ),
+        _ if provider == "amazon-bedrock" => format!(
+            "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or put an API key for it into {}.",
+            file.display()
+        ),
         [] => format!("Put an API key for it into {} or {}.", file.display(), models.display()),
         variables => {
             let name = variables.iter().find(|name| name.ends_with("_API_KEY")).unwrap_or(&variables[0]);

@@ -36,6 +36,17 @@ pub(crate) fn price(usage: &mut Usage, prices: &ModelCost, long_writes: u64) {
     usage.cost = cost;
 }
 
+/// Other prices for the whole request, for a tier of service.
+pub(crate) fn scale(cost: &mut Cost, factor: f64) {
+    // Multiplying by one would still be exact; this says that it is nothing.
+    if factor != 1.0 {
+        for part in [&mut cost.input, &mut cost.output, &mut cost.cache_read, &mut cost.cache_write] {
+            *part *= factor;
+        }
+        cost.total = cost.input + cost.output + cost.cache_read + cost.cache_write;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,6 +113,55 @@ pub enum Error {
         /// Provider id.
         provider: String,
     },
+    /// Google's credentials are there but give no token.
+    #[error(
+        "Cannot use the Google credentials in {}: {reason}. Log in again with gcloud auth application-default login, or set GOOGLE_CLOUD_API_KEY.",
+        .file.display()
+    )]
+    GoogleCredentials {
+        /// The file.
+        file: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A profile gives no keys.
+    #[error(
+        "Cannot use the AWS profile {profile} for {provider}: {reason}. AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, work without one."
+    )]
+    Profile {
+        /// Provider id.
+        provider: String,
+        /// The profile's name.
+        profile: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A request that cannot be signed.
+    #[error(
+        "Cannot sign the request to {provider}: {reason}. Look for stray characters in its keys and headers."
+    )]
+    Signature {
+        /// Provider id.
+        provider: String,
+        /// What the signer said.
+        reason: String,
+    },
+    /// Nobody says where the Azure resource is.
+    #[error(
+        "Nothing says where {provider} is. Set AZURE_OPENAI_BASE_URL or AZURE_OPENAI_RESOURCE_NAME in this session's environment, or \"baseUrl\" of {provider} in models.json."
+    )]
+    NoAzureAddress {
+        /// Provider id.
+        provider: String,
+    },
+    /// The configured address is none.
+    #[error("The address of {provider} is no URL: {address}. It should begin with https://.")]
+    BadAddress {
+        /// Provider id.
+        provider: String,
+        /// As configured.
+        address: String,
+    },
     /// No HTTP client for the session's proxy settings.
     #[error(
         "Cannot use the proxy settings of this session: {reason}. Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY."

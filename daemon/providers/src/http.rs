@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use futures_util::{Stream, StreamExt as _};
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Certificate, Client, NoProxy, Proxy, Response, StatusCode};
 
 use crate::env::Env;
@@ -196,9 +197,42 @@ pub(crate) fn pieces(response: Response) -> impl Stream<Item = Result<Bytes, Mod
     Box::pin(stream)
 }
 
+/// The pieces of a body of events; one JSON record instead of them becomes the data of one event.
+pub(crate) fn events(response: Response) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin {
+    if is_json(response.headers()) {
+        Either::Left(Box::pin(one_record(pieces(response))))
+    } else {
+        Either::Right(pieces(response))
+    }
+}
+
+/// Whether the answer is one JSON record instead of a stream of events: an error under status 200, or a server that
+/// does not stream.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
+}
+
+/// The whole body as the data of one event. Line breaks in JSON stand between its tokens, where a space does as well.
+fn one_record<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + 'static
+where
+    S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
+{
+    let body = pieces.map(|piece| {
+        piece.map(|bytes| {
+            bytes
+                .iter()
+                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
+                .collect::<Bytes>()
+        })
+    });
+    futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
+}
+
 async fn refusal(mut response: Response) -> ModelFailure {
     let status = response.status();
     let retry_after_ms = retry_after(response.headers());
+    let should_retry = should_retry(response.headers());
     let mut body = Vec::new();
     let read = async {
         while body.len() < MAX_ERROR_BYTES {
@@ -211,7 +245,16 @@ async fn refusal(mut response: Response) -> ModelFailure {
     // A body that stays open is cut: the status says most of it.
     let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await;
     let message = error_text(status, &String::from_utf8_lossy(&body));
-    ModelFailure { status: Some(status.as_u16()), retry_after_ms, ..ModelFailure::new(message) }
+    ModelFailure { status: Some(status.as_u16()), retry_after_ms, should_retry, ..ModelFailure::new(message) }
+}
+
+/// What the provider itself says about another try (OpenAI's and Anthropic's own clients heed it).
+fn should_retry(headers: &HeaderMap) -> Option<bool> {
+    match headers.get("x-should-retry")?.to_str().ok()?.trim() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
 }
 
 fn error_text(status: StatusCode, body: &str) -> String {
@@ -229,19 +272,26 @@ pub(crate) fn cut(text: &str) -> String {
     }
 }
 
+/// Longest wait that is passed on. Whoever retries gives up far below; this only keeps nonsense out of sums and texts.
+const MAX_RETRY_AFTER_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+
 /// `retry-after-ms`, else `retry-after` as seconds or date (RFC 9110, 10.2.3), in milliseconds from now.
 fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
     if let Some(millis) = text("retry-after-ms").and_then(number) {
-        return Some(millis as u64);
+        return Some((millis as u64).min(MAX_RETRY_AFTER_MS));
     }
     let value = text("retry-after")?;
-    if let Some(seconds) = number(value) {
-        return Some((seconds * 1000.0) as u64);
-    }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
-    Some(date.as_millisecond().saturating_sub(jiff::Timestamp::now().as_millisecond()).max(0) as u64)
+    let millis = match number(value) {
+        Some(seconds) => (seconds * 1000.0) as u64,
+        None => {
+            let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
+            let wait = date.as_millisecond().saturating_sub(jiff::Timestamp::now().as_millisecond());
+            u64::try_from(wait).unwrap_or(0)
+        }
+    };
+    Some(millis.min(MAX_RETRY_AFTER_MS))
 }
 
 /// An error and its causes in one line.
@@ -340,7 +390,16 @@ mod tests {
         ] {
             assert_eq!(retry_after(&headers(pairs)), want, "{pairs:?}");
         }
-        let later = retry_after(&headers(&[("retry-after", "Fri, 31 Dec 2100 23:59:59 GMT")]));
-        assert!(later > Some(1_000_000_000), "{later:?}");
+        for (name, value) in [
+            ("retry-after", "Fri, 31 Dec 2100 23:59:59 GMT"),
+            ("retry-after", "1e300"),
+            ("retry-after-ms", "99999999999999"),
+        ] {
+            assert_eq!(retry_after(&headers(&[(name, value)])), Some(MAX_RETRY_AFTER_MS), "{value}");
+        }
+        for (value, want) in [("true", Some(true)), ("false", Some(false)), ("1", None)] {
+            assert_eq!(should_retry(&headers(&[("x-should-retry", value)])), want);
+        }
+        assert_eq!(should_retry(&headers(&[])), None);
     }
 }

@@ -13,6 +13,8 @@
 
 pub mod anthropic;
 mod auth;
+pub mod bedrock;
+mod body;
 mod catalog;
 mod config_value;
 mod cost;
@@ -21,16 +23,24 @@ mod endpoint;
 mod env;
 mod error;
 mod estimate;
+pub mod google;
+mod google_adc;
 mod http;
+#[cfg(test)]
+mod judge;
+pub mod mistral;
 mod models_json;
 pub mod openai_completions;
+pub mod openai_responses;
 mod partial_json;
-
-pub use partial_json::arguments as beginning_of_arguments;
+#[cfg(test)]
+mod proof;
 mod pump;
 mod registry;
 mod resolve;
 mod shell;
+#[cfg(test)]
+mod speed;
 mod sse;
 mod thinking_budget;
 mod transform;
@@ -45,6 +55,7 @@ pub use catalog::Catalog;
 pub use env::Env;
 pub use error::Error;
 pub use http::{CONNECT_TIMEOUT, Http};
+pub use partial_json::arguments as beginning_of_arguments;
 pub use registry::{CacheRetention, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
 pub use resolve::Resolved;
 
@@ -98,6 +109,14 @@ async fn ask(
     let credential = registry.credential(&request.model).await?;
     let outcome = match request.model.api.as_str() {
         openai_completions::API => openai_completions::ask(http, registry, request, &credential, sink).await,
+        openai_responses::API => openai_responses::ask(http, registry, request, &credential, sink).await,
+        openai_responses::azure::API => {
+            openai_responses::azure::ask(http, registry, request, &credential, sink).await
+        }
+        google::API => google::ask(http, registry, request, &credential, sink).await,
+        google::vertex::API => google::vertex::ask(http, registry, request, &credential, sink).await,
+        mistral::API => mistral::ask(http, registry, request, &credential, sink).await,
+        bedrock::API => bedrock::ask(http, registry, request, &credential, sink).await,
         _ => anthropic::ask(http, registry, request, &credential, sink).await,
     };
     outcome.map_err(|stop| match stop {
@@ -106,4 +125,17 @@ async fn ask(
         }
         Stop::SinkClosed => Stop::SinkClosed,
     })
+}
+
+/// What would be sent, without sending it.
+#[cfg(test)]
+fn body_of(request: &ModelRequest, cache: CacheRetention, options: &RequestOptions) -> Vec<u8> {
+    match request.model.api.as_str() {
+        openai_completions::API => openai_completions::body_of(request, cache, options),
+        openai_responses::API | openai_responses::azure::API => openai_responses::body_of(request, cache),
+        google::API | google::vertex::API => google::body_of(request, options),
+        mistral::API => mistral::body_of(request, cache),
+        bedrock::API => bedrock::body_of(request, cache, options),
+        _ => anthropic::body_of(request, cache, options),
+    }
 }

@@ -48,16 +48,15 @@ mod request;
 mod stream;
 mod think_tag;
 
-use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use atomic_protocol::model::{ModelEvent, ModelRequest};
+use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 
 use crate::auth::Credential;
 use crate::endpoint::{self, Headers};
 use crate::error::Error;
 use crate::http::{self, Http};
+use crate::openai_responses::azure;
 use crate::pump::{Stop, pump};
 use crate::registry::{CacheRetention, Registry};
 use compat::Compat;
@@ -83,17 +82,19 @@ pub(crate) async fn ask(
     let options = registry.options();
     let compat = Compat::of(model);
     let cache = options.cache(&credential.env);
-    let url = endpoint::address(model, credential, "/chat/completions")?;
+    // Azure is the one provider of this dialect whose address and names of models are the user's own.
+    let (url, name) = if model.provider == "azure" {
+        let base = azure::base(model, &credential.env)?;
+        (format!("{base}/chat/completions"), azure::deployment(model, &credential.env))
+    } else {
+        (endpoint::address(model, credential, "/chat/completions")?, model.id.as_str())
+    };
     let headers = headers(request, &compat, cache, credential)?;
-    let body = request::body(request, &compat, cache, options, registry.sampling_params(model));
+    let body = request::body(request, &compat, cache, name, options, registry.sampling_params(model));
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
     let mut answer = stream::Answer::new(model, compat.finish_reason);
-    if is_json(response.headers()) {
-        let record = one_record(http::pieces(response));
-        return pump(Box::pin(record), &mut answer, options.deadline, sink).await;
-    }
-    pump(http::pieces(response), &mut answer, options.deadline, sink).await
+    pump(http::events(response), &mut answer, options.deadline, sink).await
 }
 
 /// In rising order: those that lead a session's requests to the same machine, ours, the model's, the user's.
@@ -116,27 +117,18 @@ fn headers(
     headers.finish()
 }
 
-/// Whether the answer is one JSON record instead of a stream of events: an error under status 200, or a server that
-/// does not stream.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.trim_start().to_ascii_lowercase().starts_with("application/json")
+#[cfg(test)]
+pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
+    stream::Answer::new(model, true)
 }
 
-/// The whole body as the data of one event. Line breaks in JSON stand between its tokens, where a space does as well.
-fn one_record<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + 'static
-where
-    S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
-{
-    let body = pieces.map(|piece| {
-        piece.map(|bytes| {
-            bytes
-                .iter()
-                .map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
-                .collect::<Bytes>()
-        })
-    });
-    futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
+#[cfg(test)]
+pub(crate) fn body_of(
+    request: &ModelRequest,
+    cache: CacheRetention,
+    options: &crate::RequestOptions,
+) -> Vec<u8> {
+    request::body(request, &Compat::of(&request.model), cache, &request.model.id, options, None)
 }
 
 #[cfg(test)]

@@ -14,11 +14,21 @@ use crate::catalog::Catalog;
 use crate::config_value::{ConfigValue, expand};
 use crate::env::Env;
 use crate::error::Error;
+use crate::google_adc::Tokens;
 use crate::models_json::{self, Headers, Provider};
-use crate::{anthropic, demo, openai_completions, shell};
+use crate::{anthropic, bedrock, demo, google, mistral, openai_completions, openai_responses, shell};
 
 /// The wire dialects this build speaks, apart from the built-in demo.
-pub const SPOKEN_APIS: &[&str] = &[anthropic::API, openai_completions::API];
+pub const SPOKEN_APIS: &[&str] = &[
+    anthropic::API,
+    openai_completions::API,
+    openai_responses::API,
+    openai_responses::azure::API,
+    google::API,
+    google::vertex::API,
+    mistral::API,
+    bedrock::API,
+];
 
 /// How long the provider keeps its cache of our prompts (Anthropic "Prompt caching").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +100,7 @@ struct Shared {
     warnings: Vec<String>,
     /// The credentials last read, and what the files looked like just before.
     stored: Mutex<Option<(Stamps, Arc<Stored>)>>,
+    google_tokens: Tokens,
     /// What `!command` values printed; a session asks each command once.
     printed: Mutex<HashMap<String, String>>,
 }
@@ -134,6 +145,7 @@ impl Registry {
             overlay,
             warnings,
             stored: Mutex::default(),
+            google_tokens: Tokens::default(),
             printed: Mutex::default(),
         };
         Registry { shared: Arc::new(shared), api_key: None, demo: false }
@@ -176,6 +188,11 @@ impl Registry {
 
     pub(crate) fn env(&self) -> &Env {
         &self.shared.setup.env
+    }
+
+    /// The tokens that Google gave to this session.
+    pub(crate) fn google_tokens(&self) -> &Tokens {
+        &self.shared.google_tokens
     }
 
     pub(crate) fn auth_file(&self) -> PathBuf {
@@ -260,14 +277,18 @@ impl Registry {
                 let env = env.overlay(own);
                 match key {
                     Some(key) => ConfigValue::parse(key).unset(&env).is_none(),
-                    None => auth::from_environment(provider, &env).is_some(),
+                    None => Self::found(provider, &env),
                 }
             }
             None => match self.shared.overlay.get(provider).and_then(|own| own.api_key.as_ref()) {
                 Some(key) => ConfigValue::parse(key).unset(env).is_none(),
-                None => auth::from_environment(provider, env).is_some(),
+                None => Self::found(provider, env),
             },
         }
+    }
+
+    fn found(provider: &str, env: &Env) -> bool {
+        auth::from_environment(provider, env).is_some() || auth::ambient(provider, env).is_some()
     }
 
     /// What a request to `model` authenticates with. Looked up now: files are read and commands run off the async
@@ -297,7 +318,7 @@ impl Registry {
             {
                 env = env.overlay(own);
             }
-            (given.1.clone(), Scheme::ApiKey, Source::CommandLine)
+            (Some(given.1.clone()), Scheme::ApiKey, Source::CommandLine)
         } else {
             match stored?.get(provider) {
                 Some((StoredCredential::Login, file)) => {
@@ -312,7 +333,7 @@ impl Registry {
                     match key {
                         Some(key) => {
                             let key = self.look_up(key, provider, "API key", &env).await?;
-                            (Secret(key), Scheme::ApiKey, Source::Stored)
+                            (Some(Secret(key)), Scheme::ApiKey, Source::Stored)
                         }
                         None => self.environment_key(provider, &env)?,
                     }
@@ -320,7 +341,7 @@ impl Registry {
                 None => match own.and_then(|own| own.api_key.as_ref()) {
                     Some(key) => {
                         let key = self.look_up(key, provider, "API key", &env).await?;
-                        (Secret(key), Scheme::ApiKey, Source::ModelsJson)
+                        (Some(Secret(key)), Scheme::ApiKey, Source::ModelsJson)
                     }
                     None => self.environment_key(provider, &env)?,
                 },
@@ -328,7 +349,7 @@ impl Registry {
         };
         let mut headers = Vec::new();
         if let Some(own) = own {
-            if own.auth_header {
+            if let Some(key) = key.as_ref().filter(|_| own.auth_header) {
                 headers.push(("authorization".to_owned(), Some(Secret(format!("Bearer {}", key.0)))));
             }
             let none = Headers::new();
@@ -343,7 +364,7 @@ impl Registry {
                 headers.push((name.clone(), value));
             }
         }
-        Ok(Credential { key: Some(key), scheme, source, headers, env })
+        Ok(Credential { key, scheme, source, headers, env })
     }
 
     /// The stored credentials as the files have them now. A file that has not changed is not read again: two thread
@@ -364,13 +385,15 @@ impl Registry {
         Ok(stored)
     }
 
-    fn environment_key(&self, provider: &str, env: &Env) -> Result<(Secret, Scheme, Source), Error> {
-        let (key, scheme, variable) =
-            auth::from_environment(provider, env).ok_or_else(|| Error::NoApiKey {
-                provider: provider.to_owned(),
-                advice: auth::advice(provider, &self.shared.setup.agent_dir),
-            })?;
-        Ok((key, scheme, Source::Environment(variable.to_owned())))
+    fn environment_key(&self, provider: &str, env: &Env) -> Result<(Option<Secret>, Scheme, Source), Error> {
+        if let Some((key, scheme, variable)) = auth::from_environment(provider, env) {
+            return Ok((Some(key), scheme, Source::Environment(variable.to_owned())));
+        }
+        if let Some(what) = auth::ambient(provider, env) {
+            return Ok((None, Scheme::Bearer, Source::Ambient(what)));
+        }
+        let advice = auth::advice(provider, &self.shared.setup.agent_dir);
+        Err(Error::NoApiKey { provider: provider.to_owned(), advice })
     }
 
     async fn look_up(&self, text: &str, provider: &str, what: &str, env: &Env) -> Result<String, Error> {
@@ -514,7 +537,7 @@ mod tests {
         let registry = registry(dir.path(), &env, "", models);
         let mut providers: Vec<String> = registry.available().iter().map(|m| m.provider.clone()).collect();
         providers.dedup();
-        assert_eq!(providers, ["anthropic", "minimax", "mine"]);
+        assert_eq!(providers, ["anthropic", "minimax", "openai", "mine"]);
         assert!(registry.find("mine", "b").is_some() && !registry.available().iter().any(|m| m.id == "b"));
         assert!(registry.find("demo", "demo").is_some());
         let with_demo = registry.with_demo().available();

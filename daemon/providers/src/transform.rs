@@ -33,6 +33,11 @@ pub(crate) enum Turn<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Part<'a> {
     Text(&'a str),
+    /// Only of the same model, for dialects that sign text.
+    SignedText {
+        text: &'a str,
+        signature: &'a str,
+    },
     Image {
         data: &'a str,
         mime_type: &'a str,
@@ -50,16 +55,52 @@ pub(crate) enum Part<'a> {
         id: Cow<'a, str>,
         name: &'a str,
         arguments: &'a Raw,
+        /// Only of the same model.
+        signature: Option<&'a str>,
+        /// The call's second id ([`IdRule::paired`]). Only of the same model.
+        item: Option<&'a str>,
     },
 }
 
-/// What a dialect allows in the id of a tool call.
+/// What a dialect makes of a conversation that is not the same for all of them, ids of tool calls above all.
 pub(crate) struct IdRule {
     pub(crate) allowed: fn(char) -> bool,
-    /// In characters.
+    /// In characters, as are the others.
+    pub(crate) shortest: usize,
     pub(crate) longest: usize,
     /// What an id that does not fit is cut to.
     pub(crate) cut: usize,
+    /// An id that does not fit is replaced by a hash of [`IdRule::cut`] letters and digits.
+    pub(crate) hashed: bool,
+    /// The provider gives a call two ids. Ours is both with `|` between; the first one pairs a call and its result.
+    pub(crate) paired: bool,
+    /// Text carries signatures that go back.
+    pub(crate) signed_text: bool,
+}
+
+impl IdRule {
+    /// What most endpoints allow: letters, digits, `_` and `-`, at most 64 of them.
+    pub(crate) const USUAL: IdRule = IdRule {
+        allowed: |c| c.is_ascii_alphanumeric() || c == '_' || c == '-',
+        shortest: 1,
+        longest: 64,
+        cut: 64,
+        hashed: false,
+        paired: false,
+        signed_text: false,
+    };
+
+    /// The part of our id that is the provider's.
+    fn own<'i>(&self, id: &'i str) -> &'i str {
+        self.split(id).0
+    }
+
+    fn split<'i>(&self, id: &'i str) -> (&'i str, Option<&'i str>) {
+        match id.split_once('|') {
+            Some((call, item)) if self.paired => (call, Some(item)),
+            _ => (id, None),
+        }
+    }
 }
 
 /// The conversation for `model`. Answers that failed or were aborted are left out with the results of their calls.
@@ -137,7 +178,12 @@ fn said<'a>(answer: &'a AssistantMessage, model: &Model, ids: &mut Ids<'a, '_>) 
     let mut parts = Vec::with_capacity(answer.content.len());
     for block in &answer.content {
         match block {
-            Block::Text { text, .. } => parts.push(Part::Text(text)),
+            Block::Text { text, signature } => {
+                parts.push(match signature.as_deref().filter(|signature| !signature.is_empty()) {
+                    Some(signature) if same && ids.rule.signed_text => Part::SignedText { text, signature },
+                    _ => Part::Text(text),
+                });
+            }
             Block::Thinking { thinking, signature, redacted } => {
                 let signature = signature.as_deref().filter(|signature| !signature.is_empty());
                 match (same, *redacted, signature) {
@@ -153,7 +199,10 @@ fn said<'a>(answer: &'a AssistantMessage, model: &Model, ids: &mut Ids<'a, '_>) 
             Block::ToolCall(call) => {
                 let arguments =
                     if call.arguments.as_str().starts_with('{') { &call.arguments } else { &*NOTHING };
-                parts.push(Part::Call { id: ids.fit(&call.id), name: &call.name, arguments });
+                let signature = call.thought_signature.as_deref().filter(|_| same);
+                let item = ids.rule.split(&call.id).1.filter(|_| same);
+                let (id, name) = (ids.fit(&call.id), call.name.as_str());
+                parts.push(Part::Call { id, name, arguments, signature, item });
             }
             Block::Image { .. } | Block::Other(_) => {}
         }
@@ -177,29 +226,57 @@ impl<'a> Ids<'a, '_> {
         if let Some(given) = self.given.get(id) {
             return Cow::Owned(given.clone());
         }
-        let fits =
-            !id.is_empty() && id.chars().count() <= self.rule.longest && id.chars().all(self.rule.allowed);
-        if fits && !self.taken.contains_key(id) {
-            self.taken.insert(id.to_owned(), id);
-            return Cow::Borrowed(id);
+        let own = self.rule.own(id);
+        let length = own.chars().count();
+        let fits = (self.rule.shortest.max(1)..=self.rule.longest).contains(&length)
+            && own.chars().all(self.rule.allowed);
+        if fits {
+            match self.taken.get(own) {
+                None => {
+                    self.taken.insert(own.to_owned(), id);
+                    return Cow::Borrowed(own);
+                }
+                Some(owner) if *owner == id => return Cow::Borrowed(own),
+                Some(_) => {}
+            }
         }
-        if fits && self.taken.get(id) == Some(&id) {
-            return Cow::Borrowed(id);
-        }
-        let clean = |c: char| if (self.rule.allowed)(c) { c } else { '_' };
-        let stem: String = id.chars().map(clean).take(self.rule.cut).collect();
-        let stem = if stem.is_empty() { "call".to_owned() } else { stem };
-        let mut given = stem.clone();
+        let mut given = self.made(own, 1);
         let mut number = 2;
         while self.taken.contains_key(&given) {
-            let suffix = format!("_{number}");
-            given = stem.chars().take(self.rule.cut - suffix.len()).chain(suffix.chars()).collect();
+            given = self.made(own, number);
             number += 1;
         }
         self.taken.insert(given.clone(), id);
         self.given.insert(id, given.clone());
         Cow::Owned(given)
     }
+
+    /// An id that fits instead of one that does not, another one for each number.
+    fn made(&self, id: &str, number: usize) -> String {
+        let suffix = if number > 1 { format!("_{number}") } else { String::new() };
+        if self.rule.hashed {
+            return hash(&format!("{id}{suffix}"), self.rule.cut);
+        }
+        let clean = |c: char| if (self.rule.allowed)(c) { c } else { '_' };
+        let stem: String = id.chars().map(clean).collect();
+        let stem = if stem.is_empty() { "call" } else { &stem };
+        stem.chars().take(self.rule.cut - suffix.len()).chain(suffix.chars()).collect()
+    }
+}
+
+/// Letters and digits that stand for `text`, the same in every run: the provider's cache works on equal beginnings.
+fn hash(text: &str, length: usize) -> String {
+    // FNV-1a, and one multiplication more to spread it.
+    let folded = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut rest = (folded ^ (folded >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let digits = std::iter::repeat_with(|| {
+        let digit = char::from_digit((rest % 36) as u32, 36).expect("below 36 is a digit");
+        rest /= 36;
+        digit
+    });
+    digits.take(length).collect()
 }
 
 #[cfg(test)]
@@ -207,7 +284,8 @@ mod tests {
     use super::*;
     use atomic_protocol::model::ModelSpec;
 
-    const RULE: IdRule = IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_', longest: 8, cut: 8 };
+    const RULE: IdRule =
+        IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_', longest: 8, cut: 8, ..IdRule::USUAL };
 
     fn model(input: &str) -> Model {
         let spec: ModelSpec =
@@ -278,6 +356,31 @@ mod tests {
         let mut fitted = Ids { rule: &RULE, given: HashMap::new(), taken: HashMap::new() };
         let fitted: Vec<String> = ids.iter().map(|id| fitted.fit(id).into_owned()).collect();
         assert_eq!(fitted, ["a_b", "a_b_2", "01234567", "012345_2", "call", "a_b"]);
+    }
+
+    #[test]
+    fn ids_may_be_hashes_or_pairs() {
+        let fitted = |rule: &IdRule, ids: &[&'static str]| {
+            let mut all = Ids { rule, given: HashMap::new(), taken: HashMap::new() };
+            ids.iter().map(|id| all.fit(id).into_owned()).collect::<Vec<_>>()
+        };
+        let nine = IdRule {
+            allowed: |c| c.is_ascii_alphanumeric(),
+            shortest: 9,
+            longest: 9,
+            cut: 9,
+            hashed: true,
+            ..IdRule::USUAL
+        };
+        let ids = fitted(&nine, &["abcDEF123", "toolu_1", "toolu_2", "", "toolu_1"]);
+        assert_eq!((ids[0].as_str(), &ids[1]), ("abcDEF123", &ids[4]));
+        assert!(
+            ids.iter().all(|id| id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric())),
+            "{ids:?}"
+        );
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), 4, "{ids:?}");
+        let paired = IdRule { paired: true, ..IdRule::USUAL };
+        assert_eq!(fitted(&paired, &["c1|fc_1", "c1|fc_2", "c2", "c1|fc_1"]), ["c1", "c1_2", "c2", "c1"]);
     }
 
     #[test]

@@ -13,10 +13,6 @@ use crate::registry::CacheRetention;
 use crate::thinking_budget;
 use crate::transform::{self, IdRule, Part, Turn};
 
-/// What Anthropic takes as the id of a tool call.
-const ID_RULE: IdRule =
-    IdRule { allowed: |c| c.is_ascii_alphanumeric() || c == '_' || c == '-', longest: 64, cut: 64 };
-
 /// The smallest budget the provider takes ("Extended thinking").
 const MIN_BUDGET: u64 = 1024;
 
@@ -155,7 +151,7 @@ enum Outgoing<'a> {
 
 fn messages(out: &mut Vec<u8>, request: &ModelRequest, compat: &Compat, mark: Option<&[u8]>) {
     let mut outgoing: Vec<Outgoing<'_>> = Vec::new();
-    for turn in transform::conversation(&request.messages, &request.model, &ID_RULE) {
+    for turn in transform::conversation(&request.messages, &request.model, &IdRule::USUAL) {
         match turn {
             Turn::User(mut parts) => {
                 parts.retain(|part| !is_blank(part));
@@ -234,7 +230,7 @@ fn block(out: &mut Vec<u8>, part: &Part<'_>, mark: Option<&[u8]>) {
     }
     let mut object = ObjectWriter::begin(out);
     match part {
-        Part::Text(_) => {}
+        Part::Text(_) | Part::SignedText { .. } => {}
         Part::Image { data, mime_type } => {
             object.str("type", "image");
             let mut source = ObjectWriter::begin(object.key("source"));
@@ -250,7 +246,7 @@ fn block(out: &mut Vec<u8>, part: &Part<'_>, mark: Option<&[u8]>) {
         Part::Redacted { data } => {
             object.str("type", "redacted_thinking").str("data", data);
         }
-        Part::Call { id, name, arguments } => {
+        Part::Call { id, name, arguments, .. } => {
             object.str("type", "tool_use").str("id", id).str("name", name);
             object.raw("input", repair_surrogates(arguments.as_str()).as_bytes());
         }

@@ -9,6 +9,7 @@ use atomic_protocol::tool::ToolSpec;
 
 use super::compat::{Compat, ThinkingFormat};
 use super::{IMAGES_OF_RESULTS, REASONING_FIELDS};
+use crate::body::{clipped, count, data_uri, joined, overridden};
 use crate::estimate;
 use crate::registry::{CacheRetention, RequestOptions};
 use crate::thinking_budget;
@@ -33,11 +34,12 @@ const NO_OUTPUT: &str = "(no tool output)";
 /// Stands between tool results and a user message where an endpoint wants an answer there.
 const AFTER_RESULTS: &str = "Tool results received.";
 
-/// The JSON text of the request.
+/// The JSON text of the request. `name` is what the endpoint calls the model.
 pub(super) fn body(
     request: &ModelRequest,
     compat: &Compat,
     cache: CacheRetention,
+    name: &str,
     options: &RequestOptions,
     sampling: Option<&Raw>,
 ) -> Vec<u8> {
@@ -52,7 +54,7 @@ pub(super) fn body(
     let max_tokens = estimate::answer_tokens(model, estimate::prompt_tokens(request));
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
-    object.str("model", &model.id);
+    object.str("model", name);
     let has_calls = messages(object.key("messages"), request, compat, mark);
     object.bool("stream", true);
     if compat.usage {
@@ -93,35 +95,6 @@ pub(super) fn body(
         Some(sampling) => overridden(out, sampling),
         None => out,
     }
-}
-
-/// The body with the user's own keys at its end, instead of ours of the same name.
-fn overridden(body: Vec<u8>, sampling: &Raw) -> Vec<u8> {
-    let own = Fields::parse(sampling.as_str()).unwrap_or_default();
-    let text = std::str::from_utf8(&body).unwrap_or_default();
-    let Ok(ours) = Fields::parse(text) else { return body };
-    let mut out = Vec::with_capacity(body.len() + sampling.as_str().len());
-    let mut object = ObjectWriter::begin(&mut out);
-    for (name, value) in ours.iter().filter(|(name, _)| own.get(name).is_none()) {
-        object.raw(name, value.as_bytes());
-    }
-    for (name, value) in own.iter() {
-        let last = own.get(name).map(str::as_ptr) == Some(value.as_ptr());
-        // Names are written as they stand; no field of a request needs escapes.
-        if last && !name.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) {
-            object.raw(name, repair_surrogates(value).as_bytes());
-        }
-    }
-    object.end();
-    out
-}
-
-fn count(tokens: u64) -> i64 {
-    i64::try_from(tokens).unwrap_or(i64::MAX)
-}
-
-fn clipped(text: &str, chars: usize) -> &str {
-    text.char_indices().nth(chars).map_or(text, |(end, _)| &text[..end])
 }
 
 fn gateway_options(routing: &Raw) -> Option<Vec<u8>> {
@@ -335,8 +308,8 @@ impl<'a> Answer<'a> {
                         thoughts.push(text);
                     }
                 }
-                Part::Call { id, name, arguments } => answer.calls.push((id, name, arguments)),
-                Part::Text(_) | Part::Image { .. } | Part::Redacted { .. } => {}
+                Part::Call { id, name, arguments, .. } => answer.calls.push((id, name, arguments)),
+                Part::Text(_) | Part::SignedText { .. } | Part::Image { .. } | Part::Redacted { .. } => {}
             }
         }
         if compat.thinking_as_text {
@@ -360,20 +333,13 @@ fn is_details(signature: &str) -> bool {
         && serde_json::from_str::<Vec<serde::de::IgnoredAny>>(signature).is_ok_and(|list| !list.is_empty())
 }
 
-fn joined<'a>(texts: &[&'a str], between: &str) -> Cow<'a, str> {
-    match texts {
-        [] => Cow::Borrowed(""),
-        [text] => Cow::Borrowed(text),
-        texts => Cow::Owned(texts.join(between)),
-    }
-}
-
 fn outgoing<'a>(request: &'a ModelRequest, compat: &Compat) -> Vec<Outgoing<'a>> {
     let model = &*request.model;
     let rule = IdRule {
         allowed: |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':'),
         longest: if model.provider == "openai" { OPENAI_ID } else { OTHER_ID },
         cut: OPENAI_ID,
+        ..IdRule::USUAL
     };
     let mut list: Vec<Outgoing<'a>> = Vec::new();
     // Images of the results in a row: they follow the last of them.
@@ -519,21 +485,12 @@ fn user(out: &mut Vec<u8>, parts: &[Part<'_>], mark: Option<&[u8]>) {
             }
             Part::Text(content) => text_part(out, content, mark.filter(|_| marked == Some(index))),
             // A user says text and shows images, nothing else.
-            Part::Thinking { .. } | Part::Redacted { .. } | Part::Call { .. } => write_string(out, ""),
+            Part::SignedText { .. } | Part::Thinking { .. } | Part::Redacted { .. } | Part::Call { .. } => {
+                write_string(out, "")
+            }
         }
     }
     out.push(b']');
-}
-
-/// Images are large: what needs no escapes, and base64 never does, is not copied twice.
-fn data_uri(out: &mut Vec<u8>, mime_type: &str, data: &str) {
-    let plain = |text: &str| !text.bytes().any(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\'));
-    if !plain(mime_type) || !plain(data) {
-        return write_string(out, &format!("data:{mime_type};base64,{data}"));
-    }
-    for piece in ["\"data:", mime_type, ";base64,", data, "\""] {
-        out.extend_from_slice(piece.as_bytes());
-    }
 }
 
 fn assistant(object: &mut ObjectWriter<'_>, answer: &Answer<'_>, compat: &Compat, mark: Option<&[u8]>) {

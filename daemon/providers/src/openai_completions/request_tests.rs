@@ -36,7 +36,8 @@ fn tools() -> Arc<[ToolSpec]> {
 fn written(request: &ModelRequest, cache: CacheRetention, sampling: Option<&str>) -> String {
     let sampling = sampling.map(|text| Raw::parse(text).unwrap());
     let compat = Compat::of(&request.model);
-    let body = body(request, &compat, cache, &RequestOptions::default(), sampling.as_ref());
+    let name = &request.model.id;
+    let body = body(request, &compat, cache, name, &RequestOptions::default(), sampling.as_ref());
     let text = String::from_utf8(body).unwrap();
     serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     text

@@ -206,9 +206,9 @@ async fn a_missing_key_and_an_unspoken_dialect_are_failures() {
         "{message}"
     );
     assert!(message.contains(&Path::new("auth.json").display().to_string()), "{message}");
-    let openai = session.registry().resolve(Some("openai"), None).unwrap().model.id.clone();
-    let asked = session.ask("openai", &openai, &CancellationToken::new()).rest().await;
-    assert!(failure(&asked).message.contains("does not"), "{asked:?}");
+    let strange = Session::new("http://127.0.0.1:1", "strange-dialect", "").all().await;
+    let message = &failure(&strange).message;
+    assert!(message.starts_with("Model local/m speaks \"strange-dialect\", which"), "{message}");
 }
 
 #[tokio::test]
