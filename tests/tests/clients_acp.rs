@@ -144,7 +144,6 @@ mod later {
     }
 
     #[test]
-    #[ignore = "needs export_html"]
     fn a_session_is_exported() {
         let mut stage = plays("exporting");
         stage.server.prepare(anthropic::text("A fine text."));
