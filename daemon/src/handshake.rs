@@ -13,6 +13,7 @@ use crate::connection::messages::Messages;
 use crate::connection::{Client, Connection, LeavingOptions};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
+use crate::session::commands::UNSUPPORTED_DEFAULT;
 use crate::session::open::{self, Opened};
 use crate::session::{Attachment, SessionMessage};
 use crate::transport::{ReadHalf, WriteHalf};
@@ -103,6 +104,10 @@ async fn attach(
             Err(text) => return refuse_client(client, text, 1).await,
         };
         let info = session.info();
+        if hello.mode != Mode::Rpc && info.unsupported_default {
+            // No message can be run: nothing begins, not even the header.
+            return refuse_client(client, format!("Error: {UNSUPPORTED_DEFAULT}"), 1).await;
+        }
         let welcome = Reply::Welcome {
             link: LINK_VERSION,
             version: PROGRAM_VERSION.to_owned(),

@@ -134,12 +134,33 @@ fn completions_and_the_manual_page_are_printed() {
 }
 
 #[test]
-fn export_says_that_it_is_not_built() {
-    let sandbox = Sandbox::new();
-    let file = sandbox.write("project/s.jsonl", "");
-    for arguments in [&["export", "s.jsonl", "o.html"][..], &["--export", "s.jsonl"]] {
-        let finished = sandbox.atomic(arguments).expect_code(1);
-        let want = format!("Error: cannot export {}: export is not built in this version\n", file.display());
-        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("", want.as_str()));
+fn a_session_file_becomes_a_page_and_stays_as_it_is() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    server.prepare(anthropic::text("a fine answer"));
+    sandbox.atomic(&["-p", "a question"]).expect_code(0);
+    let file = sandbox.session_files().pop().expect("a session");
+    let before = std::fs::read(&file).expect("it is there");
+    let path = file.to_str().expect("UTF-8");
+    let stem = file.file_stem().expect("a name").to_string_lossy();
+    let page = sandbox.project().join(format!("atomic-session-{stem}.html"));
+    for (arguments, page) in [
+        (&["export", path, "o.html"][..], &sandbox.project().join("o.html")),
+        (&["--export", path, "p.html"], &sandbox.project().join("p.html")),
+        (&["export", path], &page),
+    ] {
+        let finished = sandbox.atomic(arguments).expect_code(0);
+        assert_eq!(finished.stdout, format!("{}\n", page.display()), "{}", finished.stderr);
+        let text = std::fs::read_to_string(page).expect("a page");
+        assert!(text.contains("a question") && text.contains("a fine answer"));
     }
+    assert_eq!(std::fs::read(&file).expect("it is there"), before);
+    let empty = sandbox.write("project/s.jsonl", "");
+    let finished = sandbox.atomic(&["export", "s.jsonl"]).expect_code(1);
+    assert!(
+        finished.stderr.starts_with(&format!("Error: cannot export {}: ", empty.display())),
+        "{}",
+        finished.stderr
+    );
+    assert!(finished.stdout.is_empty());
 }

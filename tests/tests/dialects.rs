@@ -99,7 +99,7 @@ fn pi_hears_no_channel_and_its_abort_leaves_the_queue() {
     pi.wait_for_delta("first");
     pi.ask(json!({"id": "s", "type": "steer", "message": "later"}));
     pi.send(json!({"id": "a", "type": "abort"}));
-    let records = pi.until("the answer", |record| record.is_response());
+    let records = pi.until("the answer", |record| record.is_response() && record["id"] == "a");
     let order = kinds(&records);
     assert_eq!(order[order.len() - 3..], ["agent_end", "agent_settled", "response abort"], "{order:?}");
     assert_eq!(records[records.len() - 2].raw, r#"{"type":"agent_settled","aborted":true}"#);
@@ -115,14 +115,15 @@ fn separators_are_escaped_for_who_asks_and_raw_for_the_others() {
     let mut escaped = sandbox.shim().args(["--no-session", "--ascii-separators"]).start();
     let mut raw = sandbox.shim().args(["--no-session"]).start();
     let name = json!({"id": "n\u{2028}", "type": "set_session_name", "name": "a\u{2028}b\u{2029}"});
-    let answer = escaped.ask(name.clone());
+    escaped.send(name.clone());
+    let answer = escaped.wait_for_kind("response");
     assert_eq!(
         answer.raw,
         r#"{"id":"n\u2028","type":"response","command":"set_session_name","success":true}"#
     );
     let state = escaped.ask(json!({"id": "g", "type": "get_state"}));
     assert!(state.raw.contains(r#""sessionName":"a\u2028b\u2029""#), "{}", state.raw);
-    raw.ask(name);
+    raw.send(name);
     let state = raw.ask(json!({"id": "g", "type": "get_state"}));
     assert!(state.raw.contains("\"sessionName\":\"a\u{2028}b\u{2029}\""), "{}", state.raw);
 }

@@ -71,9 +71,6 @@ pub(super) struct Actor {
     attached_once: bool,
     /// The provider a key was found for; it is not looked for again before every prompt.
     pub(super) key_found_for: Option<String>,
-    /// The settings name a default model of a provider that nobody knows, and no other was chosen: prompts are refused
-    /// until one is.
-    pub(super) unsupported_default: bool,
     /// The models that `cycle_model` goes through, if some are named.
     pub(super) scope: Vec<Arc<Model>>,
     /// Stays loaded without clients.
@@ -95,7 +92,6 @@ pub(crate) struct Prepared {
     pub(super) record: (bool, bool),
     /// `--name`.
     pub(super) name: Option<String>,
-    pub(super) unsupported_default: bool,
     pub(super) scope: Vec<Arc<Model>>,
 }
 
@@ -148,7 +144,6 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         ending: false,
         attached_once: false,
         key_found_for: None,
-        unsupported_default: prepared.unsupported_default,
         scope: prepared.scope,
         kept: false,
         unload_at,

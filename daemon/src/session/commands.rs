@@ -17,13 +17,13 @@ const LEAST_LINES: usize = 20;
 
 /// The settings name a default of a provider that nobody knows (literal of the reference; the name of the command in it
 /// is that of its terminal program).
-const UNSUPPORTED_DEFAULT: &str = "Configured default model is unavailable or unsupported. Update defaultProvider/defaultModel or use /model.";
+pub(crate) const UNSUPPORTED_DEFAULT: &str = "Configured default model is unavailable or unsupported. Update defaultProvider/defaultModel or use /model.";
 
 impl Actor {
     pub(super) async fn command(&mut self, ticket: Ticket, command: Command) {
         match command {
             Command::Prompt { message, images, streaming_behavior } => {
-                if self.unsupported_default && self.agent.model().is_none() {
+                if self.info.unsupported_default && self.agent.model().is_none() {
                     return ticket.fail(UNSUPPORTED_DEFAULT);
                 }
                 if self.agent.is_paused() {

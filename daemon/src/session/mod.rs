@@ -9,7 +9,7 @@
 pub(crate) mod actor;
 pub(crate) mod branches;
 mod changes;
-mod commands;
+pub(crate) mod commands;
 mod effects;
 mod expansion;
 mod inputs;
@@ -68,6 +68,8 @@ pub struct SessionInfo {
     pub header: Header,
     /// What a fresh session for its clients is made from.
     pub opening: Arc<Opening>,
+    /// When it was loaded, it had no model, because the settings' default is of a provider that nobody knows.
+    pub unsupported_default: bool,
 }
 
 /// How a session is just now.

@@ -564,7 +564,8 @@ impl Work {
             children: daemon.children.clone(),
         };
         let name = options.name.clone().filter(|_| !reattached);
-        let info = SessionInfo { id, file, cwd, header: store.header().clone(), opening };
+        let info =
+            SessionInfo { id, file, cwd, header: store.header().clone(), opening, unsupported_default };
         let record = (record_model, record_thinking);
         let Inputs { settings, resources, .. } = inputs;
         let prepared = Prepared {
@@ -578,7 +579,6 @@ impl Work {
             environment,
             record,
             name,
-            unsupported_default,
             scope,
         };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
