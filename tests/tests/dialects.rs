@@ -114,7 +114,7 @@ fn separators_are_escaped_for_who_asks_and_raw_for_the_others() {
     let sandbox = Sandbox::new();
     let mut escaped = sandbox.shim().args(["--no-session", "--ascii-separators"]).start();
     let mut raw = sandbox.shim().args(["--no-session"]).start();
-    let name = json!({"id": "n\u{2028}", "type": "set_session_name", "name": "a\u{2028}b\u{2029}"});
+    let name = json!({"id": "n\u{2028}", "type": "set_session_name", "name": "a\u{2028}b\u{2029}c"});
     escaped.send(name.clone());
     let answer = escaped.wait_for_kind("response");
     assert_eq!(
@@ -122,7 +122,7 @@ fn separators_are_escaped_for_who_asks_and_raw_for_the_others() {
         r#"{"id":"n\u2028","type":"response","command":"set_session_name","success":true}"#
     );
     let state = escaped.ask(json!({"id": "g", "type": "get_state"}));
-    assert!(state.raw.contains(r#""sessionName":"a\u2028b\u2029""#), "{}", state.raw);
+    assert!(state.raw.contains(r#""sessionName":"a\u2028b\u2029c""#), "{}", state.raw);
     raw.send(name);
     let state = raw.ask(json!({"id": "g", "type": "get_state"}));
     assert!(state.raw.contains("\"sessionName\":\"a\u{2028}b\u{2029}\""), "{}", state.raw);

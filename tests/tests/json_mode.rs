@@ -303,3 +303,20 @@ fn a_busy_session_refuses_and_its_run_goes_on() {
     exchange.finish();
     window.until_settled();
 }
+
+#[test]
+fn an_unsupported_saved_default_ends_it_before_the_header() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    sandbox.write_settings(&json!({"defaultProvider": "gone", "defaultModel": "m"}));
+    for mode in [&["--mode", "json"][..], &["-p"]] {
+        let finished = sandbox.atomic(&[mode, &["hello"]].concat()).expect_code(1);
+        assert_eq!(finished.stdout, "");
+        assert_eq!(
+            finished.stderr,
+            "Error: Configured default model is unavailable or unsupported. Update defaultProvider/defaultModel or use \
+             /model.\n"
+        );
+    }
+    assert!(server.requests().is_empty());
+}
