@@ -317,9 +317,7 @@ pub enum Lane {
 }
 
 impl Command {
-    /// The wire's `type`.
-    pub fn name(&self) -> &'static str {
-        match self {
+    named! {
             Command::Prompt { .. } => "prompt",
             Command::Steer { .. } => "steer",
             Command::FollowUp { .. } => "follow_up",
@@ -370,7 +368,6 @@ impl Command {
             Command::GetCommandCompletions { .. } => "get_command_completions",
             Command::Reload => "reload",
             Command::ExtensionUiResponse(_) => "extension_ui_response",
-        }
     }
 
     /// When it may start.
