@@ -218,35 +218,24 @@ fn recorded(text: &str) -> String {
             out.extend(records.iter().map(|record| format!("< {}", now.mask.masked(&record.raw))));
         }
     };
-    let mut sending = false;
     for line in text.lines() {
         let next = step(line);
         if matches!(next, Step::Expect(_)) {
             continue;
         }
-        // Lines of a client that stand together are sent together.
-        if sending && !matches!(next, Step::Send(_)) {
-            flush(&mut play, &mut out);
-            sending = false;
-        }
         out.push(line.to_owned());
         match next {
             Step::Scenario(heading) => play = Some(Play::new(heading)),
-            Step::Stage(direction) => {
-                play.as_mut().expect("a scenario").stage(direction);
-                sending |= ["hold", "release"].iter().any(|word| direction.starts_with(word));
-            }
+            Step::Stage(direction) => play.as_mut().expect("a scenario").stage(direction),
             Step::Send(sent) => {
                 let now = play.as_mut().expect("a scenario");
                 let filled = now.mask.filled(sent);
                 now.shim().send_raw(format!("{filled}\n").as_bytes());
-                flush(&mut play, &mut out);
-                sending = true;
             }
             Step::Expect(_) | Step::Remark => {}
         }
+        flush(&mut play, &mut out);
     }
-    flush(&mut play, &mut out);
     out.join("\n") + "\n"
 }
 
@@ -285,10 +274,9 @@ fn lines(of: fn(Step<'_>) -> Option<&str>) -> Vec<Value> {
             continue;
         }
         let text = std::fs::read_to_string(&path).expect("a corpus file");
+        let text = text.replace(":$T", ":0").replace(":$MS", ":0");
         // What is broken on purpose is no command.
-        found.extend(
-            text.lines().filter_map(|line| of(step(line))).filter_map(|line| serde_json::from_str(line).ok()),
-        );
+        found.extend(text.lines().filter_map(|line| serde_json::from_str::<Value>(of(step(line))?).ok()));
     }
     found
 }
