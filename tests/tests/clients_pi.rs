@@ -159,55 +159,49 @@ fn pi_1_6_0_asks_steers_aborts_and_stops() {
     the_core(&PI_1_6_0);
 }
 
+#[test]
+fn pi_0_73_1_cycles_models_and_levels() {
+    levels(&PI_0_73_1);
+}
+
+#[test]
+fn pi_1_6_0_cycles_models_and_levels() {
+    levels(&PI_1_6_0);
+}
+
+#[test]
+fn pi_0_73_1_forks_clones_and_switches() {
+    branches(&PI_0_73_1);
+}
+
+#[test]
+fn pi_1_6_0_forks_clones_and_switches() {
+    branches(&PI_1_6_0);
+}
+
+#[test]
+fn pi_0_73_1_exports() {
+    exporting(&PI_0_73_1);
+}
+
+#[test]
+fn pi_1_6_0_exports() {
+    exporting(&PI_1_6_0);
+}
+
 /// Each needs commands that are not built yet; take the `#[ignore]` away with the command.
 mod later {
     use super::*;
 
     #[test]
-    #[ignore = "needs cycle_model, cycle_thinking_level"]
-    fn pi_0_73_1_cycles_models_and_levels() {
-        levels(&PI_0_73_1);
-    }
-
-    #[test]
-    #[ignore = "needs cycle_model, cycle_thinking_level, get_available_thinking_levels"]
-    fn pi_1_6_0_cycles_models_and_levels() {
-        levels(&PI_1_6_0);
-    }
-
-    #[test]
-    #[ignore = "needs get_fork_messages, fork, clone, switch_session"]
-    fn pi_0_73_1_forks_clones_and_switches() {
-        branches(&PI_0_73_1);
-    }
-
-    #[test]
-    #[ignore = "needs get_fork_messages, get_tree, fork, clone, switch_session"]
-    fn pi_1_6_0_forks_clones_and_switches() {
-        branches(&PI_1_6_0);
-    }
-
-    #[test]
-    #[ignore = "needs set_auto_compaction, compact"]
+    #[ignore = "needs compact"]
     fn pi_0_73_1_compacts() {
         compacting(&PI_0_73_1);
     }
 
     #[test]
-    #[ignore = "needs set_auto_compaction, compact"]
+    #[ignore = "needs compact"]
     fn pi_1_6_0_compacts() {
         compacting(&PI_1_6_0);
-    }
-
-    #[test]
-    #[ignore = "needs get_commands, export_html"]
-    fn pi_0_73_1_exports() {
-        exporting(&PI_0_73_1);
-    }
-
-    #[test]
-    #[ignore = "needs get_commands, export_html"]
-    fn pi_1_6_0_exports() {
-        exporting(&PI_1_6_0);
     }
 }
