@@ -312,14 +312,28 @@ pub enum Lane {
     Read,
     /// Starts at once, but never before an earlier line that has not been admitted.
     Control,
-    /// Starts at once and runs beside everything else.
+    /// Like a control line, but waits for a replacement before it: it is about the queues of the session that comes.
+    Queue,
+    /// Runs beside everything else; starts at once, in the session to which a replacement before it leads.
     Concurrent,
 }
 
-impl Command {
-    /// The wire's `type`.
-    pub fn name(&self) -> &'static str {
+impl Lane {
+    /// Its name in the documents.
+    pub fn as_str(self) -> &'static str {
         match self {
+            Lane::Ordinary => "ordinary",
+            Lane::Replacing => "replacing",
+            Lane::Read => "read",
+            Lane::Control => "control",
+            Lane::Queue => "queue",
+            Lane::Concurrent => "concurrent",
+        }
+    }
+}
+
+impl Command {
+    named! {
             Command::Prompt { .. } => "prompt",
             Command::Steer { .. } => "steer",
             Command::FollowUp { .. } => "follow_up",
@@ -370,7 +384,6 @@ impl Command {
             Command::GetCommandCompletions { .. } => "get_command_completions",
             Command::Reload => "reload",
             Command::ExtensionUiResponse(_) => "extension_ui_response",
-        }
     }
 
     /// When it may start.
@@ -417,12 +430,10 @@ impl Command {
             Command::Abort
             | Command::AbortRetry
             | Command::AbortCompaction
-            | Command::PauseQueuedMessages
-            | Command::ResumeQueuedMessages
             | Command::CancelLoginProvider { .. }
-            | Command::ClearQueue
             | Command::AbortBash { .. }
             | Command::ExtensionUiResponse(_) => Lane::Control,
+            Command::PauseQueuedMessages | Command::ResumeQueuedMessages | Command::ClearQueue => Lane::Queue,
             Command::Bash { .. } | Command::UserBash { .. } | Command::RefreshModels => Lane::Concurrent,
         }
     }

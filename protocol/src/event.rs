@@ -236,9 +236,7 @@ pub enum Delta {
 }
 
 impl Event {
-    /// The wire's `type`.
-    pub fn name(&self) -> &'static str {
-        match self {
+    named! {
             Event::AgentStart => "agent_start",
             Event::AgentEnd { .. } => "agent_end",
             Event::AgentSettled { .. } => "agent_settled",
@@ -258,7 +256,6 @@ impl Event {
             Event::ThinkingLevelChanged { .. } => "thinking_level_changed",
             Event::SessionInfoChanged { .. } => "session_info_changed",
             Event::ExtensionError { .. } => "extension_error",
-        }
     }
 
     /// Appends the record with its LF, as PROTOCOL.md has it.

@@ -13,6 +13,9 @@
 //!
 //! Wire names are spelled exactly once, here.
 
+#[macro_use]
+mod names;
+
 pub mod cli;
 pub mod command;
 pub mod entry;

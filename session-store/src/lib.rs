@@ -43,7 +43,7 @@ pub use file::SyncHandle;
 pub use fork::{fork_file, import};
 pub use header::StoredHeader;
 pub use ids::{check_session_id, new_entry_id, new_session_id};
-pub use list::{Listed, find_by_id, list, newest, session_dirs};
+pub use list::{Listed, find_by_id, list, newest, read_header, session_dirs};
 pub use load::{Problem, ProblemKind};
 pub use paths::{default_session_dir, encode_cwd, session_file_name};
 pub use stats::{Stats, Tokens};

@@ -105,7 +105,7 @@ fn names(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The header of a file. Whatever goes wrong makes the file none of ours.
-pub(crate) fn read_header(path: &Path) -> Option<StoredHeader> {
+pub fn read_header(path: &Path) -> Option<StoredHeader> {
     let mut file = file::open_regular(path, platform::open_for_reading).ok()?;
     let mut bytes = Vec::new();
     let end = loop {

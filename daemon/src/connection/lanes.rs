@@ -25,7 +25,9 @@ impl<T> Lanes<T> {
     /// Takes the next line. Gives it back when it may start now.
     pub(super) fn admit(&mut self, lane: Lane, line: T) -> Option<T> {
         let free = match lane {
-            Lane::Control | Lane::Concurrent => true,
+            Lane::Control => true,
+            // What stands behind a replacement is meant for the session it leads to, and so would be lost in the old one.
+            Lane::Queue | Lane::Concurrent => !self.replaces(),
             // Everything parked before a read is a line that changes something, or waits behind one.
             Lane::Read => self.parked.is_empty() && self.busy != Some(Lane::Replacing),
             Lane::Ordinary | Lane::Replacing => self.busy.is_none() && self.parked.is_empty(),
@@ -43,22 +45,13 @@ impl<T> Lanes<T> {
     /// The ordinary line that ran was answered. Gives the lines that may start now, in order.
     pub(super) fn free(&mut self) -> Vec<T> {
         self.busy = None;
-        let mut start = Vec::new();
-        while let Some((lane, line)) = self.parked.pop_front() {
-            let waits = match self.busy {
-                None => false,
-                Some(busy) => holds(lane) || busy == Lane::Replacing,
-            };
-            if waits {
-                self.parked.push_front((lane, line));
-                break;
-            }
-            if holds(lane) {
-                self.busy = Some(lane);
-            }
-            start.push(line);
-        }
-        start
+        let parked = std::mem::take(&mut self.parked);
+        parked.into_iter().filter_map(|(lane, line)| self.admit(lane, line)).collect()
+    }
+
+    /// A replacement runs or is parked.
+    fn replaces(&self) -> bool {
+        self.busy == Some(Lane::Replacing) || self.parked.iter().any(|(lane, _)| *lane == Lane::Replacing)
     }
 
     /// No more lines should be read for now.
@@ -80,7 +73,7 @@ fn holds(lane: Lane) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Lane::{Concurrent, Control, Ordinary, Read, Replacing};
+    use Lane::{Concurrent, Control, Ordinary, Queue, Read, Replacing};
 
     fn admit(lanes: &mut Lanes<&'static str>, lines: &[(Lane, &'static str)]) -> Vec<&'static str> {
         lines.iter().filter_map(|(lane, line)| lanes.admit(*lane, line)).collect()
@@ -127,6 +120,31 @@ mod tests {
         assert!(admit(&mut lanes, &[(Replacing, "new"), (Read, "r2")]).is_empty());
         assert_eq!(lanes.free(), ["new"]);
         assert_eq!(lanes.free(), ["r2"]);
+    }
+
+    #[test]
+    fn queues_and_commands_behind_a_replacement_are_those_of_the_new_session() {
+        let mut lanes = Lanes::default();
+        let started = admit(
+            &mut lanes,
+            &[(Replacing, "new"), (Queue, "pause"), (Ordinary, "p"), (Concurrent, "bash"), (Control, "stop")],
+        );
+        assert_eq!(started, ["new", "stop"]);
+        assert_eq!(lanes.free(), ["pause", "p", "bash"]);
+
+        let mut lanes = Lanes::default();
+        let lines = [
+            (Ordinary, "a"),
+            (Queue, "clear"),
+            (Ordinary, "b"),
+            (Replacing, "new"),
+            (Queue, "pause"),
+            (Read, "r"),
+        ];
+        assert_eq!(admit(&mut lanes, &lines), ["a", "clear"]);
+        assert_eq!(lanes.free(), ["b"]);
+        assert_eq!(lanes.free(), ["new"]);
+        assert_eq!(lanes.free(), ["pause", "r"]);
     }
 
     #[test]

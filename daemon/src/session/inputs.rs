@@ -6,6 +6,7 @@ use std::sync::Arc;
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{Reloaded, RetryPolicy};
 use atomic_protocol::link::FromDaemon;
+use atomic_protocol::model::Model;
 use atomic_providers::Registry;
 
 use super::Opening;
@@ -108,6 +109,7 @@ pub(super) fn retry_policy(settings: &RetrySettings) -> RetryPolicy {
 struct Found {
     inputs: Inputs,
     registry: Registry,
+    scope: Vec<Arc<Model>>,
     prompt: PromptParts,
     notices: Vec<String>,
 }
@@ -126,6 +128,8 @@ impl Actor {
             let inputs = Inputs::load(agent_dir, opening, cwd, Some((&settings, &resources)), &mut notices);
             let (registry, warnings) = registry.reloaded();
             notices.extend(warnings);
+            let (scope, warnings) = shape::scope(&registry, &opening.options, &inputs.settings);
+            notices.extend(warnings);
             let sources = inputs.sources(agent_dir, opening, cwd);
             let parts = shape::prompt_parts(&sources, &inputs.resources, Some(&prompt), &mut notices);
             let prompt = parts.unwrap_or_else(|error| {
@@ -133,9 +137,9 @@ impl Actor {
                     .push(format!("{error}; the system prompt stays as it was").replacen("Error: ", "", 1));
                 prompt
             });
-            Found { inputs, registry, prompt, notices }
+            Found { inputs, registry, scope, prompt, notices }
         });
-        let Ok(Found { inputs, registry, prompt, notices }) = read.await else {
+        let Ok(Found { inputs, registry, scope, prompt, notices }) = read.await else {
             return ticket.fail("Reading the files failed; the log of atomicd says why");
         };
         let settings = &inputs.settings;
@@ -151,6 +155,7 @@ impl Actor {
         self.settings = inputs.settings;
         self.resources = inputs.resources;
         self.registry = registry;
+        self.scope = scope;
         self.key_found_for = None;
         for notice in notices {
             tracing::info!(session = self.info.id, notice, "reload");

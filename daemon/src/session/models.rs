@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::actor::Actor;
 use super::commands::saved;
+use super::shape;
 use crate::settings;
 use crate::ticket::Ticket;
 
@@ -108,12 +109,18 @@ impl Actor {
 
     /// Reads the models file again. There is no catalog to fetch: it is part of the program.
     pub(super) async fn refresh_models(&mut self, ticket: Ticket) {
-        let registry = self.registry.clone();
-        let read = tokio::task::spawn_blocking(move || registry.reloaded()).await;
-        let Ok((registry, warnings)) = read else {
+        let (registry, settings) = (self.registry.clone(), self.settings.clone());
+        let opening = self.info.opening.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let (registry, warnings) = registry.reloaded();
+            // What matches nothing was told when the session began.
+            let (scope, _) = shape::scope(&registry, &opening.options, &settings);
+            (registry, scope, warnings)
+        });
+        let Ok((registry, scope, warnings)) = read.await else {
             return ticket.fail("Reading the models failed; the log of atomicd says why");
         };
-        self.registry = registry;
+        (self.registry, self.scope) = (registry, scope);
         self.key_found_for = None;
         let errors: Vec<Value> =
             warnings.iter().map(|warning| json!({"provider": "models.json", "message": warning})).collect();

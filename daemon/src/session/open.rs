@@ -217,8 +217,20 @@ pub async fn imported(
         if !source.exists() {
             return Err(format!("File not found: {}", source.display()));
         }
-        if let Some(cwd) = wanted.filter(|cwd| !cwd.is_dir()) {
-            return Err(format!("Working directory does not exist: {}", cwd.display()));
+        match &wanted {
+            Some(cwd) if !cwd.is_dir() => {
+                return Err(format!("Working directory does not exist: {}", cwd.display()));
+            }
+            Some(_) => {}
+            // Before it is copied: the caller may come again, with a directory.
+            None => {
+                let stored = store::read_header(&source);
+                if let Some(cwd) =
+                    stored.map(|header| PathBuf::from(header.header.cwd)).filter(|cwd| !cwd.is_dir())
+                {
+                    return Err(missing_cwd(&cwd, Some(&source), &asked.cwd));
+                }
+            }
         }
         let dir = beside.unwrap_or_else(|| session_dir(&agent_dir, &asked));
         store::import(&source, &dir).map_err(|error| format!("Error: {error}"))
@@ -270,6 +282,16 @@ fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -
             names.join(", ")
         )
     })
+}
+
+/// A session whose directory is gone (literal of the reference).
+fn missing_cwd(cwd: &Path, file: Option<&Path>, current: &Path) -> String {
+    format!(
+        "Error: Stored session working directory does not exist: {}\nSession file: {}\nCurrent working directory: {}",
+        cwd.display(),
+        file.unwrap_or(Path::new("(none)")).display(),
+        current.display()
+    )
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
@@ -498,13 +520,7 @@ impl Work {
         let options = &opening.options;
         let cwd = cwd.unwrap_or_else(|| PathBuf::from(&store.header().cwd));
         if !cwd.is_dir() {
-            return Err(format!(
-                "Error: Stored session working directory does not exist: {}\nSession file: {}\nCurrent working \
-                 directory: {}",
-                cwd.display(),
-                store.path().unwrap_or(Path::new("(none)")).display(),
-                opening.cwd.display()
-            ));
+            return Err(missing_cwd(&cwd, store.path(), &opening.cwd));
         }
         let mut notices = Vec::new();
         let inputs = Inputs::load(&daemon.agent_dir, &opening, &cwd, None, &mut notices);

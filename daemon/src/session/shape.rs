@@ -44,12 +44,7 @@ pub(super) fn choose_model(
     settings: &Settings,
     notices: &mut Vec<String>,
 ) -> Result<Chosen, String> {
-    let named = if options.models.is_empty() {
-        settings.enabled_models.as_deref()
-    } else {
-        Some(&options.models[..])
-    };
-    let (scope, warnings) = registry.scope(named.unwrap_or_default());
+    let (scope, warnings) = scope(&registry, options, settings);
     notices.extend(warnings);
     let mut chosen = choose(registry, options, &scope, saved, reattached, settings, notices)?;
     chosen.unsupported_default = chosen.model.is_none()
@@ -57,6 +52,19 @@ pub(super) fn choose_model(
         && settings.default_provider.as_ref().is_some_and(|name| !chosen.registry.knows_provider(name));
     chosen.scope = scope;
     Ok(chosen)
+}
+
+/// The models that `--models` names, else the settings, and what names none. Blocking.
+pub(super) fn scope(
+    registry: &Registry,
+    options: &SessionOptions,
+    settings: &Settings,
+) -> (Vec<Arc<Model>>, Vec<String>) {
+    let named = match &options.models[..] {
+        [] => settings.enabled_models.as_deref().unwrap_or_default(),
+        named => named,
+    };
+    registry.scope(named)
 }
 
 fn choose(
