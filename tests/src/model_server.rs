@@ -123,9 +123,17 @@ impl ModelServer {
         format!("http://{}", self.address)
     }
 
-    /// Prepares the answer to the next request that has none; such a request never reaches [`Self::next_request`].
+    /// Prepares the answer to the next request that has none, be it here already; such a request never reaches
+    /// [`Self::next_request`].
     pub fn prepare(&self, answer: Answer) {
-        self.shared.lock().prepared.push_back(answer);
+        let mut state = self.shared.lock();
+        match state.waiting.pop_front() {
+            None => state.prepared.push_back(answer),
+            Some(exchange) => {
+                drop(state);
+                exchange.answer(&answer);
+            }
+        }
     }
 
     /// The next request that no prepared answer took.

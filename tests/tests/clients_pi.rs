@@ -83,12 +83,11 @@ fn the_core(class: &Class) {
     let scenarios = ["asking", "tools", "steering", "aborting", "bash", "models", "entries", "sessions"];
     let mut stage = class.plays(&scenarios);
 
+    // Prepared together, before the driver asks: the last is taken by the call that follows the tool.
     stage.server.prepare(anthropic::texts(&["Hello", " there"]));
-    stage.done("asking");
-
-    // Prepared together: the second is taken by the call that follows the tool.
     stage.server.prepare(anthropic::tool_call("c1", "bash", json!({"command": "echo seen"})));
     stage.server.prepare(anthropic::text("Seen."));
+    stage.done("asking");
     stage.done("tools");
 
     let roses = anthropic::texts(&["Roses", "."]);

@@ -125,7 +125,7 @@ fn separators_are_escaped_for_who_asks_and_raw_for_the_others() {
     assert!(state.raw.contains(r#""sessionName":"a\u2028b\u2029c""#), "{}", state.raw);
     raw.send(name);
     let state = raw.ask(json!({"id": "g", "type": "get_state"}));
-    assert!(state.raw.contains("\"sessionName\":\"a\u{2028}b\u{2029}\""), "{}", state.raw);
+    assert!(state.raw.contains("\"sessionName\":\"a\u{2028}b\u{2029}c\""), "{}", state.raw);
 }
 
 #[test]
