@@ -20,9 +20,10 @@ fn talk(server: &ModelServer, shim: &mut Shim, question: &str, answer: &str) -> 
 #[track_caller]
 fn message_id(shim: &mut Shim, text: &str) -> String {
     let entries = shim.get("get_entries");
-    let found = entries["entries"].as_array().into_iter().flatten().find(|entry| {
-        entry["message"]["role"] == "user" && entry["message"]["content"][0]["text"] == text
-    });
+    let found =
+        entries["entries"].as_array().into_iter().flatten().find(|entry| {
+            entry["message"]["role"] == "user" && entry["message"]["content"][0]["text"] == text
+        });
     found.and_then(|entry| entry["id"].as_str()).unwrap_or_else(|| panic!("no {text}: {entries}")).to_owned()
 }
 
@@ -63,10 +64,7 @@ fn a_fork_holds_what_came_before_and_gives_the_text_back() {
     assert_eq!(lines[0]["cwd"], json!(sandbox.project()));
     assert_eq!(json!(lines[1..]), json!(old.lines()[1..5]), "the entries before, ids included");
     talk(&server, &mut shim, "two, better?", "better");
-    assert_eq!(
-        server.last_request().conversation(),
-        ["user: one?", "assistant: one", "user: two, better?"]
-    );
+    assert_eq!(server.last_request().conversation(), ["user: one?", "assistant: one", "user: two, better?"]);
     assert_eq!(old.bytes(), bytes, "the old file is untouched");
 }
 
@@ -236,10 +234,7 @@ fn going_to_a_user_message_gives_its_text_back_and_goes_on_before_it() {
     assert_eq!(data.data(), &json!({"cancelled": false, "editorText": "two?"}));
     assert_eq!(texts(&shim.get("get_messages")), ["one?", "one"]);
     talk(&server, &mut shim, "two, better?", "better");
-    assert_eq!(
-        server.last_request().conversation(),
-        ["user: one?", "assistant: one", "user: two, better?"]
-    );
+    assert_eq!(server.last_request().conversation(), ["user: one?", "assistant: one", "user: two, better?"]);
     let label = shim.session_file().entries().into_iter().find(|entry| entry["type"] == "label");
     let label = label.expect("a label");
     assert_eq!((&label["targetId"], &label["label"]), (&json!(second), &json!("back")));
@@ -261,7 +256,10 @@ fn going_to_another_entry_goes_on_after_it() {
     let answer = shim.get("get_entries")["leafId"].as_str().expect("a leaf").to_owned();
     talk(&server, &mut shim, "two?", "two");
     let leaf = shim.get("get_entries")["leafId"].clone();
-    assert_eq!(navigate(&mut shim, leaf.as_str().expect("a leaf"), json!({})).data(), &json!({"cancelled": false}));
+    assert_eq!(
+        navigate(&mut shim, leaf.as_str().expect("a leaf"), json!({})).data(),
+        &json!({"cancelled": false})
+    );
     assert_eq!(shim.get("get_entries")["leafId"], leaf, "to the leaf itself changes nothing");
     assert_eq!(navigate(&mut shim, &answer, json!(null)).data(), &json!({"cancelled": false}));
     assert_eq!(shim.get("get_entries")["leafId"], json!(answer));

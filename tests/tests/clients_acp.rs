@@ -110,8 +110,7 @@ fn a_session_is_exported() {
     let mut stage = plays("exporting");
     stage.server.prepare(anthropic::text("A fine text."));
     let path = PathBuf::from(stage.driver.fact("exported")["path"].as_str().expect("a path"));
-    let page =
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert!(page.contains("</html>"), "{page}");
     stage.finish();
 }

@@ -81,7 +81,8 @@ fn a_scope_is_a_list_of_names_and_globs_in_its_order() {
         assert_eq!(json!(seen), json!(expected), "{scope}");
         assert_eq!(cycle(&mut shim, json!({}))["model"]["id"], expected[0], "{scope} goes round");
         let listed = shim.get("refresh_models")["scopedModels"].clone();
-        let listed: Vec<&Value> = listed.as_array().expect("a scope").iter().map(|model| &model["id"]).collect();
+        let listed: Vec<&Value> =
+            listed.as_array().expect("a scope").iter().map(|model| &model["id"]).collect();
         assert_eq!(json!(listed), json!(expected), "{scope}");
     }
 }
@@ -179,7 +180,10 @@ fn a_changed_models_file_is_seen_after_a_refresh() {
         keys(&data),
         ["aborted", "errors", "models", "scopedModels", "customAuthProviders", "oauthProviders"]
     );
-    assert_eq!((ids(&data), &data["aborted"], &data["errors"]), (vec!["a".into(), "b".into()], &json!(false), &json!([])));
+    assert_eq!(
+        (ids(&data), &data["aborted"], &data["errors"]),
+        (vec!["a".into(), "b".into()], &json!(false), &json!([]))
+    );
     shim.ask(set).data();
     server.prepare(anthropic::text("b here"));
     shim.prompt("1", "who?");

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use atomic_protocol::command::Request;
 use atomic_protocol::command::Command;
+use atomic_protocol::command::Request;
 use atomic_protocol::event::Event;
 
 fn root() -> PathBuf {
@@ -36,7 +36,8 @@ fn table(heading: &str) -> Vec<Row> {
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let first = format!("| {heading} |");
     let mut lines = text.lines().skip_while(|line| !line.starts_with(&first));
-    let columns = lines.next().unwrap_or_else(|| panic!("PROTOCOL.md has no table of {heading}")).matches('|').count();
+    let columns =
+        lines.next().unwrap_or_else(|| panic!("PROTOCOL.md has no table of {heading}")).matches('|').count();
     let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|line| {
         // A bar inside a cell is written `\|`.
@@ -67,7 +68,8 @@ fn assert_tests_exist(row: &Row, cell: usize) {
     let named = row.quoted(cell);
     assert!(!named.is_empty(), "{} names no test", row.name());
     for test in named {
-        let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("no file.rs::function: {test}"));
+        let (file, function) =
+            test.split_once("::").unwrap_or_else(|| panic!("no file.rs::function: {test}"));
         let path = root().join("tests/tests").join(file);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{test}: {error}"));
         assert!(has_test(&text, function), "{test} does not exist");
@@ -84,9 +86,10 @@ fn has_test(source: &str, name: &str) -> bool {
         is_test = line == "#[test]" || (is_test && line.starts_with("#["));
         found
     });
-    let in_corpus = source.split_once("\ncorpus! {").and_then(|(_, rest)| rest.split_once('}')).is_some_and(
-        |(names, _)| names.split(',').any(|listed| listed.trim() == name),
-    );
+    let in_corpus = source
+        .split_once("\ncorpus! {")
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .is_some_and(|(names, _)| names.split(',').any(|listed| listed.trim() == name));
     in_function || in_corpus
 }
 
@@ -135,7 +138,8 @@ fn what_upstream_loses_has_its_test() {
         let named = row.quoted(2);
         assert!(!named.is_empty(), "no test: {}", row.cells[0]);
         for test in named {
-            let (file, function) = test.split_once("::").unwrap_or_else(|| panic!("no file.rs::function: {test}"));
+            let (file, function) =
+                test.split_once("::").unwrap_or_else(|| panic!("no file.rs::function: {test}"));
             // Beside end-to-end tests also those of a crate, by the path of their file.
             let path = match file.contains('/') {
                 true => root().join(file),
@@ -150,7 +154,8 @@ fn what_upstream_loses_has_its_test() {
 #[test]
 fn a_test_is_found_where_it_is_and_nowhere_else() {
     let source = "fn helper() {}\n#[test]\n#[ignore = \"x\"]\nfn real() {\n}\nmacro!\ncorpus! {\n    one, two,\n}\nthree";
-    for (name, found) in [("real", true), ("helper", false), ("rea", false), ("two", true), ("three", false)] {
+    for (name, found) in [("real", true), ("helper", false), ("rea", false), ("two", true), ("three", false)]
+    {
         assert_eq!(has_test(source, name), found, "{name}");
     }
 }

@@ -87,10 +87,7 @@ fn resumed_during_a_run_they_are_delivered_in_it() {
     server.prepare(anthropic::text("second"));
     release(exchange);
     shim.until_settled();
-    assert_eq!(
-        server.last_request().conversation(),
-        ["user: start", "assistant: first", "user: held"]
-    );
+    assert_eq!(server.last_request().conversation(), ["user: start", "assistant: first", "user: held"]);
 }
 
 #[test]
@@ -121,7 +118,9 @@ fn a_users_command_is_run_streamed_and_recorded_like_any() {
         records[1].data(),
         &json!({"output": "out\n", "exitCode": 2, "cancelled": false, "truncated": false})
     );
-    shim.send(json!({"id": "v", "type": "user_bash", "command": "echo up; sleep 600", "excludeFromContext": true}));
+    shim.send(
+        json!({"id": "v", "type": "user_bash", "command": "echo up; sleep 600", "excludeFromContext": true}),
+    );
     shim.wait_for("its output", |record| record["id"] == "v");
     let twice = json!({"id": "v", "type": "bash", "command": "true"});
     shim.send(twice);
@@ -144,7 +143,11 @@ fn a_short_conversation_is_not_compacted() {
         assert_eq!(shim.ask(command).error(), "Nothing to compact (session too small)");
     }
     for _ in 0..2 {
-        assert_eq!(shim.ask(json!({"type": "abort_compaction"})).get("data"), None, "late and repeated ones are harmless");
+        assert_eq!(
+            shim.ask(json!({"type": "abort_compaction"})).get("data"),
+            None,
+            "late and repeated ones are harmless"
+        );
     }
     assert_eq!(server.requests().len(), 0);
 }
@@ -185,10 +188,7 @@ fn a_session_is_written_as_a_page() {
         command.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
         shim.ask(command)
     };
-    assert_eq!(
-        export(&mut shim, json!({})).error(),
-        "Nothing to export yet - start a conversation first"
-    );
+    assert_eq!(export(&mut shim, json!({})).error(), "Nothing to export yet - start a conversation first");
     server.prepare(anthropic::text("A fine text."));
     shim.prompt("1", "Write one.");
     shim.until_settled();

@@ -91,8 +91,13 @@ fn a_live_session_is_joined_also_in_the_middle_of_a_run() {
     second.send(json!({"id": "s", "type": "switch_session", "sessionPath": file.path()}));
     let seen = second.until("the answer", |record| record["id"] == "s");
     assert!(seen.last().is_some_and(Record::succeeded), "{:#?}", kinds(&seen));
-    let joined = if seen.len() > 1 { seen } else { second.until("the answer so far", |record| record.is_message("message_start", "assistant")) };
-    let so_far: Vec<&Record> = joined.iter().filter(|record| record.is_message("message_start", "assistant")).collect();
+    let joined = if seen.len() > 1 {
+        seen
+    } else {
+        second.until("the answer so far", |record| record.is_message("message_start", "assistant"))
+    };
+    let so_far: Vec<&Record> =
+        joined.iter().filter(|record| record.is_message("message_start", "assistant")).collect();
     assert_eq!(so_far.len(), 1);
     assert_eq!(so_far[0]["message"]["content"][0]["text"], "hello");
     for event in [anthropic::block_stop(0), anthropic::message_delta("end_turn"), anthropic::message_stop()] {
@@ -208,11 +213,16 @@ fn the_only_client_sees_its_run_end_before_it_goes() {
         let entry = shim.get("get_fork_messages")["messages"][0]["entryId"].clone();
         let old = shim.session_file();
         shim.rest();
-        shim.send(json!({"id": "m", "type": command, "sessionPath": file, "inputPath": file, "entryId": entry}));
+        shim.send(
+            json!({"id": "m", "type": command, "sessionPath": file, "inputPath": file, "entryId": entry}),
+        );
         let seen = shim.until("the answer", |record| record["id"] == "m");
         assert!(seen.last().is_some_and(Record::succeeded), "{command}: {:?}", seen.last());
         assert_eq!(kinds(&seen[..seen.len() - 1]), aborted, "{command}");
-        assert_eq!(old.messages().last().map(|message| message["stopReason"].clone()), Some(json!("aborted")));
+        assert_eq!(
+            old.messages().last().map(|message| message["stopReason"].clone()),
+            Some(json!("aborted"))
+        );
         exchange.wait_for_hang_up();
         assert_eq!(shim.get("get_state")["isStreaming"], false);
         shim.finish().expect_code(0);
@@ -282,6 +292,31 @@ fn the_old_queues_are_gone_and_the_modes_are_those_of_the_settings() {
     assert_eq!(state.get("queuedMessagesPaused"), None::<&Value>);
     talk(&server, &mut shim, "one?", "one");
     assert_eq!(server.last_request().conversation(), ["user: one?"]);
+}
+
+#[test]
+fn a_name_from_the_command_line_is_the_first_sessions_alone() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.shim().args(["--name", "the first"]).start();
+    assert_eq!(shim.get("get_state")["sessionName"], "the first");
+    talk(&server, &mut shim, "one?", "one");
+    shim.ask(json!({"type": "new_session"})).data();
+    assert_eq!(shim.get("get_state").get("sessionName"), None);
+    switch(&mut shim, sandbox.project().join("other.jsonl")).data();
+    assert_eq!(shim.get("get_state").get("sessionName"), None);
+}
+
+#[test]
+fn a_session_without_a_directory_is_opened_where_the_client_is() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let header =
+        json!({"type": "session", "version": 3, "id": "old", "timestamp": "2026-01-01T00:00:00.000Z"});
+    let file = sandbox.write("old.jsonl", format!("{header}\n"));
+    let mut shim = sandbox.rpc();
+    switch(&mut shim, &file).data();
+    assert_eq!(working_directory(&mut shim), sandbox.project());
 }
 
 #[test]

@@ -133,8 +133,14 @@ mod tests {
         assert_eq!(lanes.free(), ["pause", "p", "bash"]);
 
         let mut lanes = Lanes::default();
-        let lines =
-            [(Ordinary, "a"), (Queue, "clear"), (Ordinary, "b"), (Replacing, "new"), (Queue, "pause"), (Read, "r")];
+        let lines = [
+            (Ordinary, "a"),
+            (Queue, "clear"),
+            (Ordinary, "b"),
+            (Replacing, "new"),
+            (Queue, "pause"),
+            (Read, "r"),
+        ];
         assert_eq!(admit(&mut lanes, &lines), ["a", "clear"]);
         assert_eq!(lanes.free(), ["b"]);
         assert_eq!(lanes.free(), ["new"]);

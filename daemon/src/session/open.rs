@@ -225,7 +225,9 @@ pub async fn imported(
             // Before it is copied: the caller may come again, with a directory.
             None => {
                 let stored = store::read_header(&source);
-                if let Some(cwd) = stored.map(|header| PathBuf::from(header.header.cwd)).filter(|cwd| !cwd.is_dir()) {
+                if let Some(cwd) =
+                    stored.map(|stored| asked.cwd.join(stored.header.cwd)).filter(|cwd| !cwd.is_dir())
+                {
                     return Err(missing_cwd(&cwd, Some(&source), &asked.cwd));
                 }
             }
@@ -516,7 +518,8 @@ impl Work {
     fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
         let Work { daemon, opening, reattached, cwd, .. } = self;
         let options = &opening.options;
-        let cwd = cwd.unwrap_or_else(|| PathBuf::from(&store.header().cwd));
+        // A header without a directory is an old one: then it is the caller's.
+        let cwd = cwd.unwrap_or_else(|| opening.cwd.join(&store.header().cwd));
         if !cwd.is_dir() {
             return Err(missing_cwd(&cwd, store.path(), &opening.cwd));
         }

@@ -16,8 +16,8 @@ impl Mask {
         let root = project.parent().expect("a project lies in the sandbox").display().to_string();
         // How the directory of the project's sessions spells it.
         let encoded = root.trim_start_matches('/').replace('/', "-");
-        let names =
-            [("$URL", server.url()), ("$ROOT", root), ("$ENCODED", encoded)].map(|(name, value)| (name.to_owned(), value));
+        let names = [("$URL", server.url()), ("$ROOT", root), ("$ENCODED", encoded)]
+            .map(|(name, value)| (name.to_owned(), value));
         Mask { names: names.into(), entries: 0, sessions: 0 }
     }
 
@@ -50,10 +50,14 @@ impl Mask {
                 out.push_str(&self.name(&rest[1..9], 'E'));
                 out.push('"');
                 10
-            } else if let Some(number) = rest.strip_prefix("\"timestamp\":").map(digits).filter(|digits| *digits > 0) {
+            } else if let Some(number) =
+                rest.strip_prefix("\"timestamp\":").map(digits).filter(|digits| *digits > 0)
+            {
                 out.push_str("\"timestamp\":$T");
                 12 + number
-            } else if let Some(number) = rest.strip_prefix("\"wallTimeMs\":").map(digits).filter(|digits| *digits > 0) {
+            } else if let Some(number) =
+                rest.strip_prefix("\"wallTimeMs\":").map(digits).filter(|digits| *digits > 0)
+            {
                 out.push_str("\"wallTimeMs\":$MS");
                 13 + number
             } else {
