@@ -50,8 +50,8 @@ fn step(line: &str) -> Step<'_> {
         Step::Send(sent)
     } else if let Some(expected) = rest("<") {
         Step::Expect(expected)
-    } else if line.starts_with('@') {
-        Step::Stage(&line[1..])
+    } else if let Some(direction) = line.strip_prefix('@') {
+        Step::Stage(direction)
     } else {
         assert!(line.is_empty() || line.starts_with("//"), "no line of a corpus: {line}");
         Step::Remark

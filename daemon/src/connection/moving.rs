@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::json::ObjectWriter;
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -58,11 +59,13 @@ pub(super) async fn go(
     destination: Destination,
 ) -> Result<Arrival, String> {
     let info = old.info();
+    // A name from the command line is that of the session it started.
+    let options = SessionOptions { name: None, ..info.opening.options.clone() };
     let opening = Arc::new(Opening {
         cwd: info.cwd.clone(),
         env: info.opening.env.clone(),
         umask: info.opening.umask,
-        options: info.opening.options.clone(),
+        options,
     });
     let mut text = None;
     for _ in 0..ROUNDS {
