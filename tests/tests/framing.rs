@@ -5,8 +5,6 @@
 use atomic_tests::{ModelServer, Sandbox, anthropic, kinds};
 use serde_json::{Value, json};
 
-/// Commands of the protocol that this version names but does not have.
-
 /// The answer to one line that no other line follows.
 fn answer_to(line: &[u8]) -> String {
     let sandbox = Sandbox::new();

@@ -53,15 +53,6 @@ pub fn joiner_variables(env: &SessionEnv) -> Vec<(OsString, OsString)> {
     wanted.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The same, of a client that says hello.
-pub fn joiner_environment(hello: &Hello) -> Vec<(OsString, OsString)> {
-    let wanted = hello
-        .env
-        .iter()
-        .filter(|(name, _)| name.as_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
-    wanted.map(|(name, value)| (name.to_os(), value.to_os())).collect()
-}
-
 /// Which session a caller asks for.
 #[derive(Debug)]
 enum Choice {
@@ -81,14 +72,19 @@ enum Found {
     File(PathBuf),
 }
 
-/// Opens the session that `hello` and `options` ask for.
+/// What the caller that says this hello brought along.
+pub fn opening(hello: &Hello, options: SessionOptions) -> Arc<Opening> {
+    let cwd = PathBuf::from(hello.cwd.to_os());
+    let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
+    Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options })
+}
+
+/// Opens the session that `hello` and the options of `opening` ask for.
 ///
 /// # Errors
 /// Complete lines for the caller's stderr.
-pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions) -> Result<Opened, String> {
-    let cwd = PathBuf::from(hello.cwd.to_os());
-    let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
-    let opening = Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options: options.clone() });
+pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, opening: &Arc<Opening>) -> Result<Opened, String> {
+    let options = &opening.options;
     let reattached = hello.session.is_some();
     let work = Work { reattached, ..Work::new(daemon, opening.clone()) };
     let (asked, reattach) = (work.clone(), hello.session.clone());
