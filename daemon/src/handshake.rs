@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::connection::messages::Messages;
-use crate::connection::{Client, Connection, LeavingOptions};
+use crate::connection::{Client, Connection};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
 use crate::session::commands::UNSUPPORTED_DEFAULT;
@@ -97,9 +97,10 @@ async fn attach(
         Err(error) => return refuse_client(client, error.text, error.code).await,
     }
     let presence = daemon.attached();
+    let opening = open::opening(&hello, options);
     // A session that ends in the very moment it was found is found anew.
     for _ in 0..OPENING_ROUNDS {
-        let Opened { session, notices, joined } = match open::open(daemon, &hello, &options).await {
+        let Opened { session, notices, joined } = match open::open(daemon, &hello, &opening).await {
             Ok(opened) => opened,
             Err(text) => return refuse_client(client, text, 1).await,
         };
@@ -132,7 +133,7 @@ async fn attach(
         }
         // The session sends the greeting itself, just before what a joiner has to know.
         let (attached, is_attached) = oneshot::channel();
-        let environment = if joined { open::joiner_environment(&hello) } else { Vec::new() };
+        let environment = if joined { open::joiner_variables(&opening.env) } else { Vec::new() };
         let greeting = greeting.into();
         let attachment = Attachment { client: client.clone(), greeting, environment, attached };
         session.send(SessionMessage::Attach(attachment)).await;
@@ -144,12 +145,11 @@ async fn attach(
         client.outbox.say(first);
         if hello.mode != Mode::Rpc {
             let (daemon, client) = (daemon.clone(), client.clone());
-            let (mode, on_disconnect) = (hello.mode, options.on_disconnect);
+            let (mode, on_disconnect) = (hello.mode, opening.options.on_disconnect);
             Messages { daemon, client, read, lines, session, mode, on_disconnect }.run().await;
             return drop(presence);
         }
-        let leaving = LeavingOptions { on_disconnect: options.on_disconnect, drain: options.drain };
-        Connection::new(daemon.clone(), client.clone(), read, lines, session, leaving).run().await;
+        Connection::new(daemon.clone(), client.clone(), read, lines, session, opening).run().await;
         tracing::info!(client = client.id, "left");
         return drop(presence);
     }

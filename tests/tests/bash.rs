@@ -255,6 +255,21 @@ fn long_output_keeps_its_end_and_all_of_it_in_a_file() {
 }
 
 #[test]
+fn a_log_that_cannot_be_kept_is_told_as_null() {
+    let sandbox = Sandbox::new();
+    let owner = std::os::unix::fs::MetadataExt::uid(&sandbox.home().metadata().expect("a home"));
+    sandbox.write(&format!("tmp/atomic-{owner}"), "in the way of the directory");
+    let mut shim = sandbox.shim().args(["--no-session"]).start();
+    let answer = shim.ask(json!({"type": "bash", "command": "seq 1 3000"}));
+    let data = answer.data();
+    assert_eq!(keys(data), ["output", "exitCode", "cancelled", "truncated", "fullOutputPath"]);
+    assert_eq!((&data["truncated"], &data["fullOutputPath"]), (&json!(true), &Value::Null));
+    assert!(data["output"].as_str().is_some_and(|output| output.trim_end().ends_with("2999\n3000")));
+    let message = &shim.get("get_messages")["messages"][0];
+    assert_eq!(message.get("fullOutputPath"), Some(&Value::Null), "{message}");
+}
+
+#[test]
 fn text_survives_pieces_bad_bytes_and_terminal_codes() {
     let sandbox = Sandbox::new();
     let mut shim = sandbox.rpc();

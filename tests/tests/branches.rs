@@ -287,6 +287,26 @@ fn nobody_goes_elsewhere_during_a_run() {
     navigate(&mut shim, &id, json!({})).data();
 }
 
+/// Without a model nobody can summarize what is left behind; and from where one is there is nothing to summarize.
+#[test]
+fn a_summary_needs_a_model() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.rpc();
+    talk(&server, &mut shim, "one?", "one");
+    let (id, file) = (message_id(&mut shim, "one?"), shim.session_file());
+    let leaf = shim.get("get_entries")["leafId"].as_str().expect("a leaf").to_owned();
+    navigate(&mut shim, &leaf, json!({"summarize": true})).data();
+    shim.kill();
+    sandbox.kill_daemon();
+    sandbox.write_models(&json!({"providers": {}}));
+    let mut shim = sandbox.shim().args(["--session", file.arg()]).start();
+    assert_eq!(shim.get("get_state")["model"], Value::Null);
+    let refused = navigate(&mut shim, &id, json!({"summarize": true}));
+    assert_eq!(refused.error(), "No model available for summarization");
+    assert_eq!(navigate(&mut shim, &id, json!({"summarize": false})).data()["editorText"], "one?");
+}
+
 #[test]
 fn labels_are_entries_and_can_be_taken_away() {
     let server = ModelServer::start();

@@ -50,8 +50,8 @@ fn step(line: &str) -> Step<'_> {
         Step::Send(sent)
     } else if let Some(expected) = rest("<") {
         Step::Expect(expected)
-    } else if let Some(stage) = line.strip_prefix('@') {
-        Step::Stage(stage)
+    } else if let Some(direction) = line.strip_prefix('@') {
+        Step::Stage(direction)
     } else {
         assert!(line.is_empty() || line.starts_with("//"), "no line of a corpus: {line}");
         Step::Remark

@@ -171,6 +171,31 @@ fn a_joiner_brings_its_login_and_nothing_else() {
     assert_eq!(seen, "/new first unset\n", "for everybody in the session");
 }
 
+/// Whose session it was before does not matter: what a client begins is made of what the client brought along.
+#[test]
+fn a_joiner_that_goes_on_to_another_session_takes_its_own_environment() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    server.prepare(anthropic::text("one"));
+    let mut first = sandbox.shim().args(["--tools", "read"]).env("FOO", "first").start();
+    first.prompt("1", "make the file");
+    first.until_settled();
+    let file = first.session_file();
+    let mut second = sandbox.shim().args(["--session", file.arg()]).env("FOO", "second").start();
+    assert_eq!(run(&mut second, "echo $FOO"), "first\n");
+    for command in ["new_session", "switch_session"] {
+        let stored = sandbox.project().join(format!("{command}.jsonl"));
+        second.ask(json!({"type": command, "sessionPath": stored})).data();
+        assert_eq!(run(&mut second, "echo $FOO"), "second\n", "{command}");
+    }
+    // And the tools are the usual ones, not those of the first client's command line.
+    server.prepare(anthropic::text("two"));
+    second.prompt("1", "hi");
+    second.until_settled();
+    assert_eq!(server.last_request().body["tools"].as_array().map(Vec::len), Some(4));
+    assert_eq!(run(&mut first, "echo $FOO"), "first\n");
+}
+
 #[test]
 fn a_session_whose_directory_is_gone_says_so_and_others_do_not_notice() {
     let sandbox = Sandbox::new();

@@ -295,6 +295,31 @@ fn the_old_queues_are_gone_and_the_modes_are_those_of_the_settings() {
 }
 
 #[test]
+fn a_name_from_the_command_line_is_the_first_sessions_alone() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.shim().args(["--name", "the first"]).start();
+    assert_eq!(shim.get("get_state")["sessionName"], "the first");
+    talk(&server, &mut shim, "one?", "one");
+    shim.ask(json!({"type": "new_session"})).data();
+    assert_eq!(shim.get("get_state").get("sessionName"), None);
+    switch(&mut shim, sandbox.project().join("other.jsonl")).data();
+    assert_eq!(shim.get("get_state").get("sessionName"), None);
+}
+
+#[test]
+fn a_session_without_a_directory_is_opened_where_the_client_is() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let header =
+        json!({"type": "session", "version": 3, "id": "old", "timestamp": "2026-01-01T00:00:00.000Z"});
+    let file = sandbox.write("old.jsonl", format!("{header}\n"));
+    let mut shim = sandbox.rpc();
+    switch(&mut shim, &file).data();
+    assert_eq!(working_directory(&mut shim), sandbox.project());
+}
+
+#[test]
 fn two_clients_that_go_to_one_file_meet_there() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);

@@ -26,7 +26,7 @@ use crate::connection::moving::{Arrival, Destination};
 use crate::daemon::Daemon;
 use crate::outbox::Outbox;
 use crate::session::branches::BranchAt;
-use crate::session::{Leaving, SessionHandle, SessionMessage};
+use crate::session::{Leaving, Opening, SessionHandle, SessionMessage};
 use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
 use crate::transport::ReadHalf;
@@ -172,16 +172,8 @@ pub struct Connection {
     lanes: Lanes<Line>,
     number: u64,
     moving: Option<oneshot::Receiver<Moved>>,
-    options: LeavingOptions,
-}
-
-/// How a client wants to leave.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LeavingOptions {
-    /// `--on-disconnect`.
-    pub on_disconnect: Option<OnDisconnect>,
-    /// `--drain`.
-    pub drain: bool,
+    /// What the client brought along: sessions that it goes on to are made from that, whoever made the one where it is.
+    opening: Arc<Opening>,
 }
 
 /// A replacement that has come to its end.
@@ -198,10 +190,10 @@ impl Connection {
         read: ReadHalf,
         lines: LineSplitter,
         session: SessionHandle,
-        options: LeavingOptions,
+        opening: Arc<Opening>,
     ) -> Connection {
         Connection {
-            options,
+            opening,
             daemon,
             client,
             read,
@@ -377,8 +369,9 @@ impl Connection {
         let (done, moving) = oneshot::channel();
         self.moving = Some(moving);
         let (daemon, client, old) = (self.daemon.clone(), self.client.clone(), self.session.clone());
+        let opening = self.opening.clone();
         tokio::spawn(async move {
-            let result = moving::go(&daemon, &client, &old, destination).await;
+            let result = moving::go(&daemon, &client, &opening, &old, destination).await;
             // The connection may be gone; then dropping the ticket answers nobody and the new session is left again.
             if let Err(Moved { result: Ok(arrival), .. }) = done.send(Moved { ticket, result }) {
                 leave(&arrival.session, client.id, Leaving::Gone, None).await;
@@ -435,10 +428,10 @@ impl Connection {
         }
         let leaving = match signal || self.client.outbox.is_closed() {
             true => Leaving::Gone,
-            false if self.options.drain => Leaving::Drain,
+            false if self.opening.options.drain => Leaving::Drain,
             false => Leaving::Eof,
         };
-        leave(&self.session, self.client.id, leaving, self.options.on_disconnect).await;
+        leave(&self.session, self.client.id, leaving, self.opening.options.on_disconnect).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::json::ObjectWriter;
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -54,15 +55,19 @@ pub(super) struct Arrival {
 pub(super) async fn go(
     daemon: &Arc<Daemon>,
     client: &Arc<Client>,
+    own: &Opening,
     old: &SessionHandle,
     destination: Destination,
 ) -> Result<Arrival, String> {
     let info = old.info();
+    // A name from the command line is that of the session it started.
+    let options = SessionOptions { name: None, ..own.options.clone() };
     let opening = Arc::new(Opening {
+        // It stays where it is, with what is its own.
         cwd: info.cwd.clone(),
-        env: info.opening.env.clone(),
-        umask: info.opening.umask,
-        options: info.opening.options.clone(),
+        env: own.env.clone(),
+        umask: own.umask,
+        options,
     });
     let mut text = None;
     for _ in 0..ROUNDS {

@@ -106,6 +106,9 @@ impl Actor {
             (Some(entry.id.clone()), None)
         };
         if summarize && moved {
+            if self.agent.model().is_none() {
+                return ticket.fail("No model available for summarization");
+            }
             return ticket.fail("branch summaries are not built in this version; navigate without summarize");
         }
         if let Err(error) = self.store.set_leaf(leaf.as_ref()) {

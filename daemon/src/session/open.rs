@@ -53,15 +53,6 @@ pub fn joiner_variables(env: &SessionEnv) -> Vec<(OsString, OsString)> {
     wanted.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The same, of a client that says hello.
-pub fn joiner_environment(hello: &Hello) -> Vec<(OsString, OsString)> {
-    let wanted = hello
-        .env
-        .iter()
-        .filter(|(name, _)| name.as_str().is_some_and(|name| JOINER_VARIABLES.contains(&name)));
-    wanted.map(|(name, value)| (name.to_os(), value.to_os())).collect()
-}
-
 /// Which session a caller asks for.
 #[derive(Debug)]
 enum Choice {
@@ -81,14 +72,19 @@ enum Found {
     File(PathBuf),
 }
 
-/// Opens the session that `hello` and `options` ask for.
+/// What the caller that says this hello brought along.
+pub fn opening(hello: &Hello, options: SessionOptions) -> Arc<Opening> {
+    let cwd = PathBuf::from(hello.cwd.to_os());
+    let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
+    Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options })
+}
+
+/// Opens the session that `hello` and the options of `opening` ask for.
 ///
 /// # Errors
 /// Complete lines for the caller's stderr.
-pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, options: &SessionOptions) -> Result<Opened, String> {
-    let cwd = PathBuf::from(hello.cwd.to_os());
-    let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
-    let opening = Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options: options.clone() });
+pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, opening: &Arc<Opening>) -> Result<Opened, String> {
+    let options = &opening.options;
     let reattached = hello.session.is_some();
     let work = Work { reattached, ..Work::new(daemon, opening.clone()) };
     let (asked, reattach) = (work.clone(), hello.session.clone());
@@ -226,7 +222,7 @@ pub async fn imported(
             None => {
                 let stored = store::read_header(&source);
                 if let Some(cwd) =
-                    stored.map(|header| PathBuf::from(header.header.cwd)).filter(|cwd| !cwd.is_dir())
+                    stored.map(|stored| asked.cwd.join(stored.header.cwd)).filter(|cwd| !cwd.is_dir())
                 {
                     return Err(missing_cwd(&cwd, Some(&source), &asked.cwd));
                 }
@@ -518,7 +514,8 @@ impl Work {
     fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
         let Work { daemon, opening, reattached, cwd, .. } = self;
         let options = &opening.options;
-        let cwd = cwd.unwrap_or_else(|| PathBuf::from(&store.header().cwd));
+        // A header without a directory is an old one: then it is the caller's.
+        let cwd = cwd.unwrap_or_else(|| opening.cwd.join(&store.header().cwd));
         if !cwd.is_dir() {
             return Err(missing_cwd(&cwd, store.path(), &opening.cwd));
         }
