@@ -50,7 +50,7 @@ pub use fork::{fork_file, import};
 pub use header::StoredHeader;
 pub use ids::{check_session_id, new_entry_id, new_session_id};
 pub use list::{Listed, find_by_id, list, newest, session_dirs};
-pub use listing::{Listing, Summary, listing, search};
+pub use listing::{Listing, Summary, listing, search, summary};
 pub use load::{Problem, ProblemKind};
 pub use paths::{default_session_dir, encode_cwd, session_file_name};
 pub use stats::{Stats, Tokens};

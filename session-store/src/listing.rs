@@ -136,6 +136,16 @@ pub fn listing(
     Ok(out)
 }
 
+/// What a listing would show of the session in this file, an internal one too.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NotAFile`], [`Error::NotASession`], [`Error::Open`], [`Error::Read`].
+pub fn summary(path: &Path) -> Result<Summary, Error> {
+    let facts = scan::facts(path)?.ok_or_else(|| Error::NotASession { path: path.into() })?;
+    let metadata = fs::metadata(path).map_err(|source| Error::Read { path: path.into(), source })?;
+    Ok(facts.summary(path.into(), Stamp::of(&metadata)).1)
+}
+
 /// Those of `sessions` in which every word of `query` occurs: in the name, the id, the directory, the summary or in what
 /// users and models said. Case does not count. Reads the files whose summaries do not say enough; one that cannot be read
 /// is left out.
