@@ -108,7 +108,7 @@ pub fn listed(wanted: &Wanted, mut live: Vec<SessionReport>) -> Result<Listed, s
         let has_path = live.as_ref().is_some_and(|live| live.file.is_some());
         rows.push(Row { live, has_path, summary });
     }
-    rows.sort_by(|a, b| b.summary.modified.cmp(&a.summary.modified));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.summary.modified));
     Ok(Listed { rows, warnings })
 }
 
