@@ -147,6 +147,31 @@ fn only_what_nobody_uses_is_deleted_and_only_when_it_is_confirmed() {
     assert!(foreign.exists());
 }
 
+/// On a terminal it is asked, and what is not clearly a yes is a no.
+#[test]
+fn on_a_terminal_deleting_is_asked_for() {
+    const SPAWN: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    atomic_tests::require_program("python3");
+    let sandbox = Sandbox::new();
+    let line = "{\"type\":\"session\",\"version\":3,\"id\":\"s\",\"cwd\":\"/\"}\n";
+    let path = sandbox.write("project/s.jsonl", line);
+    for (typed, code, said) in
+        [("\n", 1, "nothing was deleted"), ("no\n", 1, "nothing was deleted"), ("Y\n", 0, "Deleted ")]
+    {
+        let mut command = sandbox.command("python3");
+        command.args(["-c", SPAWN]).arg(&atomic_tests::binaries().atomic);
+        command.args(["sessions", "delete", "s.jsonl"]);
+        let mut running = atomic_tests::Running::spawn(command);
+        // The terminal keeps it until it is read.
+        running.write(typed.as_bytes());
+        let finished = running.wait().expect("it ends").expect_code(code);
+        for said in ["s.jsonl for good? [y/N] ", said] {
+            assert!(finished.stdout.contains(said), "{typed:?}: {}", finished.stdout);
+        }
+        assert_eq!(path.exists(), code != 0);
+    }
+}
+
 #[test]
 fn a_beginning_that_fits_several_changes_none_of_them() {
     let sandbox = Sandbox::new();
@@ -264,5 +289,58 @@ fn an_old_file_is_kept_before_it_is_rewritten_and_the_caller_is_told() {
     assert_eq!(std::fs::read_to_string(&backup).expect("the copy"), old);
     assert!(std::fs::read_to_string(&path).expect("the file").contains("\"version\":3"));
     eventually("the note", || shim.stderr().contains(&backup.display().to_string()).then_some(()));
+    shim.finish().expect_code(0);
+}
+
+/// Case BL-103: whatever a path leads to, it is answered, and nothing there is touched.
+#[test]
+fn what_is_no_session_is_refused_and_left_as_it_is() {
+    use std::os::unix::fs::symlink;
+
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    let dir = sandbox.project();
+    let fifo = dir.join("pipe.jsonl");
+    let made = sandbox.command("mkfifo").arg(&fifo).status().expect("mkfifo");
+    assert!(made.success());
+    let loops = dir.join("loop.jsonl");
+    symlink(&loops, &loops).expect("a link");
+    std::fs::create_dir(dir.join("folder.jsonl")).expect("a directory");
+    let foreign = [
+        ("README.jsonl", "# Read me\n\ntext\n"),
+        ("data.jsonl", "{\n  \"a\": 1\n}\n"),
+        ("other.jsonl", "{\"type\":\"message\",\"id\":\"a\"}\n"),
+        ("zeros.jsonl", "\0\0\0\0"),
+        ("torn.jsonl", "{\"type\":\"session\",\"version\":3,\"id\":\"s"),
+    ];
+    for (name, content) in foreign {
+        sandbox.write(&format!("project/{name}"), content);
+    }
+    let names = foreign.map(|(name, _)| name);
+    for name in
+        names.into_iter().chain(["pipe.jsonl", "loop.jsonl", "folder.jsonl", "/dev/full", "/dev/null"])
+    {
+        for arguments in [&["--mode", "rpc", "--session", name][..], &["attach", name]] {
+            let refused = sandbox.atomic(arguments).expect_code(1);
+            assert_eq!(refused.stdout, "", "{arguments:?}");
+            assert!(refused.stderr.contains(name), "{arguments:?}: {}", refused.stderr);
+        }
+        let answer = shim.ask(json!({"type": "switch_session", "sessionPath": name}));
+        assert!(answer.error().contains(name), "{}", answer.raw);
+        for verb in ["show", "export"] {
+            let refused = sandbox.atomic(&["sessions", verb, name]).expect_code(1);
+            assert!(refused.stderr.contains(name), "{verb}: {}", refused.stderr);
+        }
+        let refused = sandbox.atomic(&["sessions", "delete", "-y", name]).expect_code(1);
+        assert!(refused.stderr.contains(name), "{}", refused.stderr);
+    }
+    for (name, content) in foreign {
+        assert_eq!(std::fs::read_to_string(dir.join(name)).expect("the file"), content, "{name}");
+    }
+    // An empty file is taken by whoever creates, and by nobody who does not.
+    let empty = sandbox.write("project/empty.jsonl", "");
+    sandbox.atomic(&["attach", "empty.jsonl"]).expect_code(1);
+    sandbox.shim().args(["--session", "empty.jsonl"]).start().finish().expect_code(0);
+    assert_eq!(std::fs::read(&empty).expect("the file"), b"", "nothing was said in it");
     shim.finish().expect_code(0);
 }

@@ -312,7 +312,10 @@ fn choose(work: &Work, reattach: Option<&str>) -> Result<Choice, String> {
     let filter = (!own).then_some(&*cwd);
     if let Some(wish) = &options.session {
         let file = named(work, &dir, wish)?;
-        if options.attach && !file.exists() && work.daemon.sessions.with_file(&file).is_none() {
+        // An empty file would become one, too.
+        let is_there =
+            || std::fs::metadata(&file).is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
+        if options.attach && !is_there() && work.daemon.sessions.with_file(&file).is_none() {
             return Err(not_found(&wish.to_string_lossy()));
         }
         return Ok(Choice::File(file));
