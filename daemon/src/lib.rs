@@ -3,7 +3,7 @@
 //! * [`handshake`] turns an accepted socket into an attached client; [`connection`] turns its lines into commands.
 //! * [`session`] is where a session lives: one task, fed by messages, performing what its agent decides.
 //! * [`sessions`] is the registry; [`outbox`] what waits for one client; [`ticket`] the duty to answer a line.
-//! * [`answer`] is what this program does as a process of its own, without a daemon.
+//! * [`answer`] is what this program does as a process of its own, without a daemon; [`listing`] serves both.
 //! * [`admin`], [`shutdown`], [`logging`], [`settings`], [`context_files`] are what their names say.
 //!
 //! What differs between systems lies in `transport/` and `process/`, in `unix.rs` and `windows.rs`.
@@ -18,6 +18,7 @@ pub mod connection;
 pub mod context_files;
 pub mod daemon;
 pub mod handshake;
+pub mod listing;
 pub mod logging;
 pub mod outbox;
 pub mod page;

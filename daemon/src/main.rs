@@ -1,7 +1,7 @@
 //! atomicd: parse, settle, serve.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ Options of run:
   --log-level LEVEL   error, warn, info, debug, trace, or a filter such as
                       \"info,atomic_agent=trace\" (also from ATOMIC_LOG)
 
-`answer` is how `atomic` has --list-models, export, completions and man done.
+`answer` is how `atomic` has --list-models, sessions, export, completions and man done.
 
   -h, --help          Print this
   -v, --version       Print the version
@@ -115,7 +115,8 @@ fn answer(argv: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let agent_dir = place.agent_dir().to_owned();
-    let said = atomic_daemon::answer::answer(&Caller { argv, env: env.collect(), cwd, agent_dir })?;
+    let caller = Caller { argv, env: env.collect(), cwd, agent_dir, confirm };
+    let said = atomic_daemon::answer::answer(&caller)?;
     for warning in said.warnings {
         eprintln!("{warning}");
     }
@@ -125,6 +126,18 @@ fn answer(argv: Vec<OsString>) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::FAILURE),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Asks on the terminal. What is not clearly a yes is a no.
+fn confirm(question: &str) -> Option<bool> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    eprint!("{question}");
+    let mut answer = String::new();
+    // An error is the terminal's end.
+    let _ = std::io::stdin().read_line(&mut answer);
+    Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 fn serve(agent_dir: PathBuf, foreground: bool, log_level: Option<String>) -> anyhow::Result<()> {

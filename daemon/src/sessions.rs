@@ -41,6 +41,23 @@ impl Sessions {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The live session with this file.
+    pub fn with_file(&self, file: &Path) -> Option<SessionHandle> {
+        self.all()
+            .into_iter()
+            .find(|session| !session.is_closed() && session.info().file.as_deref() == Some(file))
+    }
+
+    /// The file of the live session with this id; with `prefix` also of the first whose id begins so. A session in memory has
+    /// none and cannot be found.
+    pub fn file_by_id(&self, id: &str, prefix: bool) -> Option<PathBuf> {
+        let live = self.all();
+        let mut open = live.iter().map(SessionHandle::info).filter(|info| info.file.is_some());
+        let exact = open.clone().find(|info| info.id == id);
+        let begun = || open.find(|info| prefix && !id.is_empty() && info.id.starts_with(id));
+        exact.or_else(begun)?.file.clone()
+    }
+
     /// Starts a session whose file nobody else can have.
     pub(crate) fn start_fresh(self: &Arc<Self>, prepared: Prepared) -> SessionHandle {
         let cell = Cell::default();

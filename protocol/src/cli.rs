@@ -51,6 +51,8 @@ pub enum Invocation {
         /// The page; absent: named after the session file.
         output: Option<PathBuf>,
     },
+    /// `atomic sessions`; `atomicd` does it.
+    Sessions(SessionsOptions),
     /// Print a completion script for one of [`SHELLS`]; `atomicd` does it.
     Completions(String),
     /// Print the manual page; `atomicd` does it.
@@ -75,6 +77,55 @@ pub enum Invocation {
         directory: Option<PathBuf>,
         /// Forget it.
         revoke: bool,
+    },
+}
+
+/// Options of `atomic sessions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionsOptions {
+    /// What is to be done.
+    pub action: SessionsAction,
+    /// `--session-dir`, as given.
+    pub session_dir: Option<PathBuf>,
+    /// JSON instead of lines for people.
+    pub json: bool,
+}
+
+/// What `atomic sessions` does. A session is named by its path, its id or the beginning of its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionsAction {
+    /// List them.
+    List {
+        /// Those of all directories.
+        all: bool,
+        /// Only those in which these words occur.
+        query: Option<String>,
+    },
+    /// Show one.
+    Show {
+        /// Which.
+        session: OsString,
+    },
+    /// Give one a name.
+    Rename {
+        /// Which.
+        session: OsString,
+        /// Trimmed and not empty.
+        name: String,
+    },
+    /// Write one as a page.
+    Export {
+        /// Which.
+        session: OsString,
+        /// The page; absent: named after the session file.
+        output: Option<PathBuf>,
+    },
+    /// Remove one for good.
+    Delete {
+        /// Which.
+        session: OsString,
+        /// Without asking.
+        yes: bool,
     },
 }
 
@@ -174,6 +225,8 @@ pub struct SessionOptions {
     pub no_session: bool,
     /// `--session`: a path or an id, as given.
     pub session: Option<OsString>,
+    /// `atomic attach`: the session that [`SessionOptions::session`] names exists already.
+    pub attach: bool,
     /// `--session-id`.
     pub session_id: Option<String>,
     /// `--fork`: the path or id of the session that is copied, as given.
@@ -252,6 +305,7 @@ impl fmt::Debug for SessionOptions {
             .field("api_key", &self.api_key.as_ref().map(|_| "…"))
             .field("no_session", &self.no_session)
             .field("session", &self.session)
+            .field("attach", &self.attach)
             .field("session_id", &self.session_id)
             .field("fork", &self.fork)
             .field("continue_newest", &self.continue_newest)

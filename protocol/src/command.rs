@@ -225,6 +225,18 @@ pub enum Command {
         /// Where it shall work instead of where it did.
         cwd_override: Option<String>,
     },
+    /// Stored and live sessions (ours; PROTOCOL.md).
+    ListSessions {
+        /// Those of all directories.
+        all: bool,
+        /// Only those in which these words occur.
+        query: Option<String>,
+    },
+    /// Go on in a session that exists (ours; PROTOCOL.md).
+    AttachSession {
+        /// Its id, or the beginning of it.
+        session_id: String,
+    },
     /// Write the session as a page.
     ExportHtml {
         /// Where to; none: beside the caller.
@@ -367,6 +379,8 @@ impl Command {
             Command::Clone => "clone",
             Command::SwitchSession { .. } => "switch_session",
             Command::ImportSession { .. } => "import_session",
+            Command::ListSessions { .. } => "list_sessions",
+            Command::AttachSession { .. } => "attach_session",
             Command::ExportHtml { .. } => "export_html",
             Command::GetShortcuts => "get_shortcuts",
             Command::InvokeShortcut { .. } => "invoke_shortcut",
@@ -414,7 +428,8 @@ impl Command {
             | Command::Fork { .. }
             | Command::Clone
             | Command::SwitchSession { .. }
-            | Command::ImportSession { .. } => Lane::Replacing,
+            | Command::ImportSession { .. }
+            | Command::AttachSession { .. } => Lane::Replacing,
             Command::GetState
             | Command::GetMessages
             | Command::GetLastAssistantText
@@ -434,7 +449,10 @@ impl Command {
             | Command::AbortBash { .. }
             | Command::ExtensionUiResponse(_) => Lane::Control,
             Command::PauseQueuedMessages | Command::ResumeQueuedMessages | Command::ClearQueue => Lane::Queue,
-            Command::Bash { .. } | Command::UserBash { .. } | Command::RefreshModels => Lane::Concurrent,
+            Command::Bash { .. }
+            | Command::UserBash { .. }
+            | Command::RefreshModels
+            | Command::ListSessions { .. } => Lane::Concurrent,
         }
     }
 }

@@ -104,7 +104,16 @@ pub enum Mode {
     Stop,
     /// Change the log level to `argv[0]`; answered by a report.
     LogLevel,
+    /// Name the live session whose file is `argv[0]`: `argv[1]`. Answered by a report, or refused; with the code
+    /// [`NOT_LIVE`] when no live session has this file.
+    Rename,
+    /// Close the live session whose file is `argv[0]`, if it has no client and nothing runs in it. Answered by a report once
+    /// its file is free, or refused as above.
+    Release,
 }
+
+/// The code of a refusal that means: no live session has this file.
+pub const NOT_LIVE: u8 = 3;
 
 /// The daemon's first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +163,8 @@ pub struct Report {
     pub uptime_seconds: u64,
     /// The agent directory it serves.
     pub agent_dir: String,
+    /// Its socket, or the name of its pipe: where a program connects that uses no shim.
+    pub socket: String,
     /// Its log file.
     pub log_file: String,
     /// Its log level.
@@ -178,6 +189,8 @@ pub struct SessionReport {
     pub file: Option<String>,
     /// Its directory.
     pub cwd: String,
+    /// When it was begun, ISO 8601.
+    pub created: String,
     /// Attached connections.
     pub clients: u32,
     /// A run is active.

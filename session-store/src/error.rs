@@ -1,7 +1,30 @@
 //! What can go wrong with a session file, each naming the object it went wrong on.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+/// The process that holds a session's lock, as far as the system tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its id.
+    pub pid: u32,
+    /// Its name; none when it cannot be asked.
+    pub program: Option<String>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.program {
+            Some(program) => write!(f, "{program} (process {})", self.pid),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
+}
+
+fn who(holder: Option<&Holder>) -> String {
+    holder.map_or("another process".to_owned(), Holder::to_string)
+}
 
 /// An error of this crate. The text is for a person; it names the file or id and what to try.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +61,15 @@ pub enum Error {
         path: PathBuf,
     },
     /// Somebody else holds the session's lock.
-    #[error("the session file {} is open in another process; join that session or close it there first", path.display())]
+    #[error(
+        "the session file {} is open in {}; join that session or close it there first (reading it is possible meanwhile)",
+        path.display(), who(holder.as_ref())
+    )]
     Locked {
         /// The path asked for.
         path: PathBuf,
+        /// Who holds it, where the system tells (Linux).
+        holder: Option<Holder>,
     },
     /// The file could not be opened.
     #[error("cannot open the session file {}: {source}", path.display())]
@@ -104,6 +132,30 @@ pub enum Error {
     #[error("cannot bring the session file {} to version 3: {source}; the file is unchanged", path.display())]
     Migrate {
         /// The session file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The bytes of an old file could not be kept beside it, so it was not rewritten.
+    #[error("cannot keep a copy of the session file {} before it is brought to version 3: {source}; the file is unchanged", path.display())]
+    Backup {
+        /// The session file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A file could not be removed.
+    #[error("cannot delete {}: {source}", path.display())]
+    Delete {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The cache of a listing could not be written. The listing itself is not the worse for it.
+    #[error("cannot write the index of sessions {}: {source}; the next listing reads all files again", path.display())]
+    Cache {
+        /// The index.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,

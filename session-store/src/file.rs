@@ -2,13 +2,21 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
+#[cfg(test)]
+use crate::faults as disk;
+#[cfg(not(test))]
+use crate::platform as disk;
 use crate::{Error, platform};
+
+/// Copies of one old file that are kept apart; somebody who puts the old bytes back again and again has more.
+const MAX_BACKUPS: usize = 100;
 
 /// How often a file is opened again because it was replaced between opening and locking. Replacing is what a migration
 /// does, once; more than that is somebody playing.
@@ -18,14 +26,14 @@ const REPLACED_RETRIES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct SessionFile {
     path: PathBuf,
-    /// `None` only inside [`SessionFile::replace`].
+    /// `None` only inside [`SessionFile::replace`] and [`SessionFile::delete`].
     file: Option<File>,
     /// Where our last line ended.
     size: u64,
     /// The last line has no LF: the next append begins with one.
     open_line: bool,
-    /// A failed write could not be taken back: bytes after `size` are not ours to keep.
-    unfinished: bool,
+    /// A failed write could not be taken back: these bytes are the beginning of a line of ours.
+    unfinished: Option<Range<u64>>,
     /// The file's name is new in its directory and not yet synced.
     new_name: Arc<AtomicBool>,
 }
@@ -62,7 +70,7 @@ impl SessionFile {
     /// Opens and locks a file that exists.
     pub(crate) fn open(path: &Path) -> Result<SessionFile, Error> {
         for _ in 0..REPLACED_RETRIES {
-            let file = open_regular(path, platform::open_for_appending)?;
+            let file = open_regular(path, disk::open_for_appending)?;
             let size = file.metadata().map_err(|source| Error::Open { path: path.into(), source })?.len();
             if let Some(file) = SessionFile::locked(path, file, size)? {
                 return Ok(file);
@@ -75,7 +83,7 @@ impl SessionFile {
     fn locked(path: &Path, file: File, size: u64) -> Result<Option<SessionFile>, Error> {
         let failed = |source| Error::Open { path: path.into(), source };
         if !platform::lock(&file).map_err(failed)? {
-            return Err(Error::Locked { path: path.into() });
+            return Err(Error::Locked { path: path.into(), holder: platform::holder(&file) });
         }
         if !platform::is_at(&file, path).map_err(failed)? {
             return Ok(None);
@@ -85,7 +93,7 @@ impl SessionFile {
             file: Some(file),
             size,
             open_line: false,
-            unfinished: false,
+            unfinished: None,
             new_name: Arc::default(),
         }))
     }
@@ -111,44 +119,55 @@ impl SessionFile {
         self.size == 0
     }
 
-    /// Appends whole lines in one write. On an error the file is as it was.
+    /// Appends whole lines in one write. On an error the file is as it was. What a program that knows nothing of the lock
+    /// has appended and [`SessionFile::grown`] has not yet given stays before them.
     pub(crate) fn append(&mut self, mut lines: Vec<u8>) -> Result<(), Error> {
         debug_assert!(lines.last() == Some(&b'\n'), "whole lines");
-        if self.unfinished {
-            self.file().set_len(self.size).map_err(|source| self.failed(source))?;
-            self.unfinished = false;
-        }
+        self.take_back()?;
         if !platform::is_at(self.file(), &self.path).map_err(|source| self.failed(source))? {
             return Err(Error::Gone { path: self.path.clone() });
         }
-        let end = self.file().metadata().map_err(|source| self.failed(source))?.len();
+        let end = self.length()?;
         if end < self.size {
             return Err(Error::Shrunk { path: self.path.clone() });
         }
-        if end > self.size {
-            // A program that knows nothing of the lock has appended. The tree bears that; a glued line it does not.
-            self.open_line = self.last_byte(end).map_err(|source| self.failed(source))? != b'\n';
-        }
-        if self.open_line {
+        let unseen = end > self.size;
+        let open_line = match unseen {
+            true => self.last_byte(end).map_err(|source| self.failed(source))? != b'\n',
+            false => self.open_line,
+        };
+        if open_line {
             lines.insert(0, b'\n');
         }
-        match platform::append(self.file(), &lines, end) {
+        match disk::append(self.file(), &lines, end) {
             Ok(()) => {
-                self.size = end + lines.len() as u64;
-                self.open_line = false;
+                let whole = end + lines.len() as u64;
+                // With bytes that nobody has seen, ours are looked at again with them.
+                if !unseen && self.length()? == whole {
+                    self.size = whole;
+                    self.open_line = false;
+                }
                 Ok(())
             }
-            Err(source) => {
-                self.size = end;
-                match self.file().set_len(end) {
-                    Ok(()) => Err(self.failed(source)),
-                    Err(undo) => {
-                        self.unfinished = true;
-                        Err(Error::RollBack { path: self.path.clone(), source, undo })
-                    }
+            Err(source) => match disk::set_len(self.file(), end) {
+                Ok(()) => Err(self.failed(source)),
+                Err(undo) => {
+                    self.unfinished = self.length().ok().map(|length| end..length);
+                    Err(Error::RollBack { path: self.path.clone(), source, undo })
                 }
-            }
+            },
         }
+    }
+
+    /// Cuts off what a failed write has left, unless somebody has written behind it: then it stays, as any torn line.
+    fn take_back(&mut self) -> Result<(), Error> {
+        if let Some(rest) = self.unfinished.clone() {
+            if self.length()? == rest.end {
+                disk::set_len(self.file(), rest.start).map_err(|source| self.failed(source))?;
+            }
+            self.unfinished = None;
+        }
+        Ok(())
     }
 
     fn last_byte(&self, end: u64) -> io::Result<u8> {
@@ -159,8 +178,78 @@ impl SessionFile {
         Ok(last[0])
     }
 
+    /// What was appended to the file and not by us; whole lines only, unless `all`. It counts as seen.
+    pub(crate) fn grown(&mut self, all: bool) -> Result<Bytes, Error> {
+        self.take_back()?;
+        let end = self.length()?;
+        if end < self.size {
+            return Err(Error::Shrunk { path: self.path.clone() });
+        }
+        if end == self.size {
+            return Ok(Bytes::new());
+        }
+        let mut file = self.file();
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(self.size))
+            .and_then(|_| file.take(end - self.size).read_to_end(&mut bytes))
+            .map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        if !all {
+            bytes.truncate(memchr::memrchr(b'\n', &bytes).map_or(0, |last| last + 1));
+        }
+        self.size += bytes.len() as u64;
+        if let Some(last) = bytes.last() {
+            self.open_line = *last != b'\n';
+        }
+        Ok(bytes.into())
+    }
+
+    fn length(&self) -> Result<u64, Error> {
+        Ok(self.file().metadata().map_err(|source| self.failed(source))?.len())
+    }
+
     fn failed(&self, source: io::Error) -> Error {
         Error::Append { path: self.path.clone(), source }
+    }
+
+    /// Keeps these bytes, which are the file's, beside it as `<name>.v<version>.bak`, and gives the copy's path. A copy that
+    /// is there already and says something else keeps its name; this one gets a number.
+    pub(crate) fn back_up(&self, bytes: &[u8], version: u32) -> Result<PathBuf, Error> {
+        let failed = |source| Error::Backup { path: self.path.clone(), source };
+        let target = fs::canonicalize(&self.path).map_err(failed)?;
+        let directory = target.parent().expect("a file has a directory");
+        let mut new = tempfile::Builder::new()
+            .prefix(".")
+            .suffix(".tmp")
+            .make_in(directory, platform::create_new)
+            .map_err(failed)?;
+        new.as_file_mut().write_all(bytes).map_err(failed)?;
+        let permissions = self.file().metadata().map_err(failed)?.permissions();
+        new.as_file().set_permissions(permissions).map_err(failed)?;
+        new.as_file().sync_all().map_err(failed)?;
+        let mut new = new.into_temp_path();
+        for number in 1..=MAX_BACKUPS {
+            let mut name = target.file_name().expect("a file has a name").to_owned();
+            name.push(format!(".v{version}"));
+            if number > 1 {
+                name.push(format!(".{number}"));
+            }
+            name.push(".bak");
+            let backup = directory.join(name);
+            match new.persist_noclobber(&backup) {
+                Ok(()) => {
+                    platform::sync_dir(directory).map_err(failed)?;
+                    return Ok(backup);
+                }
+                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                    if fs::read(&backup).is_ok_and(|kept| kept == bytes) {
+                        return Ok(backup);
+                    }
+                    new = error.path;
+                }
+                Err(error) => return Err(failed(error.error)),
+            }
+        }
+        Err(failed(io::Error::other(format!("there are {MAX_BACKUPS} copies already"))))
     }
 
     /// Puts other content in the file's place: a temporary file beside it, synced, renamed over it, its name synced.
@@ -179,13 +268,17 @@ impl SessionFile {
             .map_err(failed)?;
         // Locked before it has the name, so nobody comes between.
         if !platform::lock(new.as_file()).map_err(failed)? {
-            return Err(Error::Locked { path });
+            return Err(Error::Locked { path, holder: None });
         }
         new.as_file_mut().write_all(content).map_err(failed)?;
         new.as_file().set_permissions(permissions).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
         let file = platform::replace(&mut self.file, new, &target).map_err(|source| {
-            if platform::is_in_use(&source) { Error::Locked { path: path.clone() } } else { failed(source) }
+            if platform::is_in_use(&source) {
+                Error::Locked { path: path.clone(), holder: None }
+            } else {
+                failed(source)
+            }
         })?;
         platform::sync_dir(directory).map_err(failed)?;
         self.file = Some(file);
@@ -198,6 +291,16 @@ impl SessionFile {
     pub(crate) fn discard(self) {
         // If it stays, it is an empty file, which the next attempt takes as its own.
         let _ = fs::remove_file(&self.path);
+    }
+
+    /// Removes the file, locked as it is.
+    pub(crate) fn delete(mut self) -> Result<(), Error> {
+        let path = self.path.clone();
+        let failed = |source| Error::Delete { path: path.clone(), source };
+        if !platform::is_at(self.file(), &path).map_err(failed)? {
+            return Err(Error::Gone { path: path.clone() });
+        }
+        platform::remove(&mut self.file, &path).map_err(failed)
     }
 
     pub(crate) fn sync_handle(&self) -> Result<SyncHandle, Error> {
@@ -247,7 +350,7 @@ impl SyncHandle {
 pub(crate) fn open_regular(path: &Path, open: fn(&Path) -> io::Result<File>) -> Result<File, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Error::NotFound { path: path.into() },
-        _ if platform::is_in_use(&source) => Error::Locked { path: path.into() },
+        _ if platform::is_in_use(&source) => Error::Locked { path: path.into(), holder: None },
         _ => Error::Open { path: path.into(), source },
     };
     if !fs::metadata(path).map_err(failed)?.is_file() {

@@ -55,6 +55,13 @@ impl Index {
         }
     }
 
+    /// Makes an entry of another program part of the session; the leaf stays.
+    pub(crate) fn publish_aside(&mut self, parsed: Parsed) {
+        let leaf = self.leaf;
+        self.publish(parsed);
+        self.leaf = leaf;
+    }
+
     /// From the root to `leaf`. Ends at a parent that is missing or that was on the path before: files of other
     /// programs may hold a circle.
     pub(crate) fn branch(&self, leaf: Option<&EntryId>) -> Vec<usize> {

@@ -6,7 +6,8 @@
 //! * Entries stay the raw lines they were read as: one read of the file, and slices of it. Unknown types and fields
 //!   survive because nothing is written twice.
 //! * A file is never created for a session in which nothing was said, and never rewritten but by a migration, which
-//!   goes through a temporary file and a rename.
+//!   keeps the old bytes beside it and goes through a temporary file and a rename.
+//! * Programs that know nothing of the lock may append: their lines stay and are taken in, on a branch of their own.
 //! * What [`Store::append`] returned `Ok` for has been handed to the operating system; what it returned an error for is
 //!   neither in the file nor in memory.
 //!
@@ -15,14 +16,18 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod delete;
 mod entry;
 mod error;
+#[cfg(test)]
+mod faults;
 mod file;
 mod fork;
 mod header;
 mod ids;
 mod index;
 mod list;
+mod listing;
 mod load;
 mod migrate;
 mod paths;
@@ -37,13 +42,15 @@ mod tree;
 mod platform;
 
 pub use context::{Context, context, context_at};
+pub use delete::delete;
 pub use entry::{Kind, Role, StoredEntry};
-pub use error::Error;
+pub use error::{Error, Holder};
 pub use file::SyncHandle;
 pub use fork::{fork_file, import};
 pub use header::StoredHeader;
 pub use ids::{check_session_id, new_entry_id, new_session_id};
 pub use list::{Listed, find_by_id, list, newest, read_header, session_dirs};
+pub use listing::{Listing, Summary, listing, search, summary};
 pub use load::{Problem, ProblemKind};
 pub use paths::{default_session_dir, encode_cwd, session_file_name};
 pub use stats::{Stats, Tokens};

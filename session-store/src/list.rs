@@ -94,7 +94,7 @@ fn sessions(dir: &Path, cwd: Option<&str>) -> Result<impl Iterator<Item = Listed
     }))
 }
 
-fn names(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn names(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |source| Error::Read { path: dir.into(), source };
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,

@@ -92,11 +92,10 @@ pub(crate) fn lines(bytes: &Bytes) -> impl Iterator<Item = (usize, Range<usize>)
     })
 }
 
-/// The record in a line, sharing the bytes when they are UTF-8. `None` when the line is blank. Zeros around it are what
-/// a file system leaves after a power loss; a byte order mark is what an editor leaves.
-pub(crate) fn record(bytes: &Bytes, range: Range<usize>) -> Option<Raw> {
+/// A line without what is around its record. Zeros are what a file system leaves after a power loss; a byte order mark is
+/// what an editor leaves.
+pub(crate) fn unpadded(mut line: &[u8]) -> &[u8] {
     const PADDING: [u8; 5] = [b' ', b'\t', b'\r', b'\n', 0];
-    let mut line = &bytes[range];
     line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     while let [first, rest @ ..] = line
         && PADDING.contains(first)
@@ -108,6 +107,12 @@ pub(crate) fn record(bytes: &Bytes, range: Range<usize>) -> Option<Raw> {
     {
         line = rest;
     }
+    line
+}
+
+/// The record in a line, sharing the bytes when they are UTF-8. `None` when the line is blank.
+pub(crate) fn record(bytes: &Bytes, range: Range<usize>) -> Option<Raw> {
+    let line = unpadded(&bytes[range]);
     if line.is_empty() {
         return None;
     }

@@ -14,9 +14,9 @@ use crate::ids::new_entry_id;
 use crate::load;
 use crate::splice::{quoted, with_fields};
 
-/// The file's content in version 3. `None` when it is no session, or is of version 3 or newer. Lines that are no records
+/// The file's version and its content in version 3. `None` when it is no session, or is of version 3 or newer. Lines that are no records
 /// keep their place and bytes.
-pub(crate) fn migrate(bytes: &Bytes) -> Option<Bytes> {
+pub(crate) fn migrate(bytes: &Bytes) -> Option<(u32, Bytes)> {
     let (header_line, header) = load::header(bytes)?;
     if header.version >= VERSION {
         return None;
@@ -63,7 +63,7 @@ pub(crate) fn migrate(bytes: &Bytes) -> Option<Bytes> {
         }
         out.push(b'\n');
     }
-    Some(out.into())
+    Some((header.version, out.into()))
 }
 
 /// An id for each record; the first, the header's, is never used.
@@ -116,7 +116,7 @@ mod tests {
             "\n",
             r#"{"type":"compaction","summary":"x","firstKeptEntryIndex":2,"tokensBefore":5}"#,
         );
-        let new = lines_of(&migrate(&Bytes::from_static(old.as_bytes())).unwrap());
+        let new = lines_of(&migrate(&Bytes::from_static(old.as_bytes())).unwrap().1);
         assert_eq!(
             new[0],
             r#"{"type":"session","id":"s","timestamp":"2024-12-03T14:00:00.000Z","cwd":"/w","extra":1.0,"version":3}"#
@@ -142,7 +142,7 @@ mod tests {
             r#"{"type":"message","id":"b","parentId":"a","message":{"role":"hookMessage","x":1.50}}"#,
             "\n",
         );
-        let new = lines_of(&migrate(&Bytes::from_static(old.as_bytes())).unwrap());
+        let new = lines_of(&migrate(&Bytes::from_static(old.as_bytes())).unwrap().1);
         assert_eq!(new[0], r#"{"type":"session","version":3,"id":"s"}"#);
         assert_eq!(new[1], old.lines().nth(1).unwrap());
         assert_eq!(

@@ -22,6 +22,10 @@ pub struct Store {
     /// How many records, the header being the first, have been written. A count and not a flag: whatever is buffered is
     /// exactly what comes after it, so no record can be written twice.
     written: usize,
+    /// Where a migration kept the file as it was.
+    backup: Option<PathBuf>,
+    /// Entries that other programs have appended and nobody was told of.
+    foreign: usize,
 }
 
 /// Where a session's bytes go.
@@ -76,23 +80,28 @@ impl Store {
     }
 
     fn begin(header: Header, place: Place) -> Store {
-        Store { header: StoredHeader::new(header), index: Index::default(), place, written: 0 }
+        let header = StoredHeader::new(header);
+        Store { header, index: Index::default(), place, written: 0, backup: None, foreign: 0 }
     }
 
     /// Opens a session's file and locks it. Lines that are no entries are skipped and reported; their bytes stay. Files of
-    /// version 1 and 2 are rewritten as version 3; a newer version is read as far as it is understood and never rewritten.
+    /// version 1 and 2 are rewritten as version 3, and kept as they were in [`Store::backup`]; a newer version is read as far as it is understood and never rewritten.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotAFile`], [`Error::Empty`], [`Error::NotASession`], [`Error::Locked`],
-    /// [`Error::Open`], [`Error::Read`], [`Error::Migrate`]. The file is unchanged after each of them.
+    /// [`Error::Open`], [`Error::Read`], [`Error::Backup`], [`Error::Migrate`]. The file is unchanged after each of them.
     pub fn open(path: &Path) -> Result<(Store, Vec<Problem>), Error> {
         let mut file = SessionFile::open(path)?;
         let mut bytes = file.read()?;
-        if let Some(migrated) = migrate(&bytes) {
+        let mut backup = None;
+        if let Some((version, migrated)) = migrate(&bytes) {
+            backup = Some(file.back_up(&bytes, version)?);
             file.replace(&migrated)?;
             bytes = migrated;
         }
-        Store::loaded(path, &bytes, Place::File(file))
+        let (mut store, problems) = Store::loaded(path, &bytes, Place::File(file))?;
+        store.backup = backup;
+        Ok((store, problems))
     }
 
     /// [`Store::open`], or [`Store::create_at`] with the header that `header` makes when there is no file or an empty one.
@@ -114,11 +123,11 @@ impl Store {
     /// Reads a session without locking it and without changing the file, even when somebody has it open. Appending fails.
     ///
     /// # Errors
-    /// Those of [`Store::open`] but `Locked` and `Migrate`.
+    /// Those of [`Store::open`] but `Locked`, `Backup` and `Migrate`.
     pub fn open_read_only(path: &Path) -> Result<(Store, Vec<Problem>), Error> {
         let file = file::open_regular(path, platform::open_for_reading)?;
         let bytes = file::read_all(&file, path)?;
-        let bytes = migrate(&bytes).unwrap_or(bytes);
+        let bytes = migrate(&bytes).map_or(bytes, |(_, migrated)| migrated);
         Store::loaded(path, &bytes, Place::ReadOnly(path.into()))
     }
 
@@ -129,7 +138,7 @@ impl Store {
         let Loaded { header, index, problems } =
             load::load(bytes).ok_or_else(|| Error::NotASession { path: path.into() })?;
         let written = 1 + index.entries().len();
-        Ok((Store { header, index, place, written }, problems))
+        Ok((Store { header, index, place, written, backup: None, foreign: 0 }, problems))
     }
 
     /// The session's header.
@@ -149,6 +158,11 @@ impl Store {
             Place::Reserved(path) | Place::ReadOnly(path) => Some(path),
             Place::File(file) => Some(file.path()),
         }
+    }
+
+    /// Where the bytes of a file of an old version were kept when opening it brought it to version 3.
+    pub fn backup(&self) -> Option<&Path> {
+        self.backup.as_deref()
     }
 
     /// Whether the session stands in its file: something was said in it.
@@ -175,7 +189,7 @@ impl Store {
     pub fn append_line(&mut self, line: Vec<u8>) -> Result<(), Error> {
         let parsed = self.check(line)?;
         self.write([&parsed])?;
-        self.index.publish(parsed);
+        self.publish([parsed]);
         Ok(())
     }
 
@@ -187,10 +201,51 @@ impl Store {
             checked.push(parse(line)?);
         }
         self.write(&checked)?;
-        for parsed in checked {
+        self.publish(checked);
+        Ok(())
+    }
+
+    fn publish(&mut self, entries: impl IntoIterator<Item = Parsed>) {
+        for parsed in entries {
             self.index.publish(parsed);
         }
+        if self.written > 0 {
+            self.written = 1 + self.index.entries().len();
+        }
+    }
+
+    /// Looks whether another program has appended to the file; see [`Store::take_foreign`]. Appending looks too.
+    ///
+    /// # Errors
+    /// [`Error::Shrunk`], [`Error::Read`], [`Error::Append`] when the file cannot be looked at.
+    pub fn look(&mut self) -> Result<(), Error> {
+        if let Place::File(file) = &mut self.place
+            && self.written > 0
+        {
+            let grown = file.grown(false)?;
+            self.absorb(&grown);
+        }
         Ok(())
+    }
+
+    /// How many entries another program has appended since this was last asked. They are part of [`Store::entries`] and
+    /// stay in the file; the leaf is not theirs: what is appended next follows what this store's owner saw.
+    pub fn take_foreign(&mut self) -> usize {
+        std::mem::take(&mut self.foreign)
+    }
+
+    /// Takes what another program wrote into the session.
+    fn absorb(&mut self, bytes: &bytes::Bytes) {
+        for (_, range) in load::lines(bytes) {
+            let Some(Ok(parsed)) = load::record(bytes, range).map(Parsed::read) else { continue };
+            let known = self.find(parsed.entry.id.as_str());
+            if known.is_some_and(|at| self.entries()[at].line == parsed.entry.line) {
+                continue;
+            }
+            self.index.publish_aside(parsed);
+            self.foreign += 1;
+        }
+        self.written = 1 + self.index.entries().len();
     }
 
     fn check(&self, line: Vec<u8>) -> Result<Parsed, Error> {
@@ -226,7 +281,18 @@ impl Store {
             payload.push(b'\n');
         }
         match &mut self.place {
-            Place::File(file) => file.append(payload)?,
+            Place::File(file) => {
+                let grown = file.grown(true)?;
+                if self.written == 0 && !file.is_empty() {
+                    // The empty file that was to become the session: whoever has written to it has it.
+                    return Err(Error::Exists { path: file.path().into() });
+                }
+                let appended = file.append(payload);
+                if !grown.is_empty() {
+                    self.absorb(&grown);
+                }
+                appended?;
+            }
             Place::Reserved(path) => {
                 let (mut file, created) = SessionFile::create(path)?;
                 if let Err(error) = file.append(payload) {
@@ -240,7 +306,8 @@ impl Store {
             Place::ReadOnly(path) => return Err(Error::ReadOnly { path: path.clone() }),
             Place::Memory => {}
         }
-        self.written = 1 + self.index.entries().len() + new.into_iter().count();
+        // The new ones are counted when they are published.
+        self.written = 1 + self.index.entries().len();
         Ok(())
     }
 

@@ -8,6 +8,8 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
+use crate::Holder;
+
 /// Transcripts hold what the user's files hold: for the owner only.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -68,6 +70,46 @@ pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 /// Writes at the end of the file, which [`open_for_appending`] made the only place to write.
 pub(crate) fn append(mut file: &File, bytes: &[u8], _end: u64) -> io::Result<()> {
     file.write_all(bytes)
+}
+
+/// Cuts the file off at `length`.
+#[cfg_attr(test, expect(dead_code, reason = "tests of the library cut through its faults"))]
+pub(crate) fn set_len(file: &File, length: u64) -> io::Result<()> {
+    file.set_len(length)
+}
+
+/// Who holds the lock that [`lock`] did not get. The kernel lists locks by device and inode; a file system that is put
+/// together from others may show other numbers there than here, and then nobody is named.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn holder(file: &File) -> Option<Holder> {
+    let metadata = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        // `1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF`; who waits for it has an arrow after the number.
+        match fields[..] {
+            [_, "FLOCK", _, _, pid, at, ..] if at == place => pid.parse().ok(),
+            _ => None,
+        }
+    });
+    let pid = pid.filter(|pid| *pid > 0)?;
+    let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    Some(Holder { pid, program: program.map(|name| name.trim_end().to_owned()) })
+}
+
+/// Who holds the lock is not told here.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn holder(_: &File) -> Option<Holder> {
+    None
+}
+
+/// Removes the file at `path`, which is the open `file`. The lock goes last: nobody opens what is about to vanish.
+pub(crate) fn remove(file: &mut Option<File>, path: &Path) -> io::Result<()> {
+    fs::remove_file(path)?;
+    *file = None;
+    Ok(())
 }
 
 /// Creates a directory and what is missing above it.

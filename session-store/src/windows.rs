@@ -10,6 +10,8 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use crate::Holder;
+
 /// `FILE_SHARE_READ`.
 const SHARE_READ: u32 = 1;
 /// `ERROR_SHARING_VIOLATION`: another handle excludes what we ask for.
@@ -54,6 +56,23 @@ pub(crate) fn is_at(_: &File, path: &Path) -> io::Result<bool> {
 pub(crate) fn append(mut file: &File, bytes: &[u8], end: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(end))?;
     file.write_all(bytes)
+}
+
+/// Cuts the file off at `length`.
+#[cfg_attr(test, expect(dead_code, reason = "tests of the library cut through its faults"))]
+pub(crate) fn set_len(file: &File, length: u64) -> io::Result<()> {
+    file.set_len(length)
+}
+
+/// Who holds the lock is not told here.
+pub(crate) fn holder(_: &File) -> Option<Holder> {
+    None
+}
+
+/// Removes the file at `path`, which is the open `file`: our handle lets nobody delete, so it goes first.
+pub(crate) fn remove(file: &mut Option<File>, path: &Path) -> io::Result<()> {
+    *file = None;
+    fs::remove_file(path)
 }
 
 /// Creates a directory and what is missing above it.

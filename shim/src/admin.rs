@@ -80,6 +80,7 @@ pub(crate) fn status(json: bool) -> u8 {
             let mut out = Vec::new();
             let mut object = ObjectWriter::begin(&mut out);
             object.bool("running", false).str("agentDir", &place.agent_dir().to_string_lossy());
+            object.str("socket", &place.socket().to_string_lossy());
             object.end();
             out.push(b'\n');
             stdio::say(&String::from_utf8_lossy(&out)).max(NOT_RUNNING)
@@ -139,6 +140,7 @@ fn as_lines(report: &Report) -> String {
         duration(report.uptime_seconds)
     );
     let _ = writeln!(out, "  agent directory  {}", report.agent_dir);
+    let _ = writeln!(out, "  socket           {}", report.socket);
     let _ = writeln!(out, "  log              {} ({})", report.log_file, report.log_level);
     let _ = writeln!(out, "  clients          {}", report.clients);
     let _ = writeln!(out, "  sessions         {}", report.sessions.len());
@@ -184,6 +186,7 @@ mod tests {
             pid: 7,
             uptime_seconds: 3_700,
             agent_dir: "/a".into(),
+            socket: "/a/s".into(),
             log_file: "/a/logs/x.log".into(),
             log_level: "info".into(),
             clients: 1,
@@ -192,7 +195,7 @@ mod tests {
         };
         assert_eq!(
             as_lines(&report),
-            "atomicd 1.0 is running (process 7, up 1 h 1 min)\n  agent directory  /a\n  log              \
+            "atomicd 1.0 is running (process 7, up 1 h 1 min)\n  agent directory  /a\n  socket           /a/s\n  log              \
              /a/logs/x.log (info)\n  clients          1\n  sessions         1\n    s1 \"fix\": running, 1 client, /p\n"
         );
         let json = as_json(&report);

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Ok(
             Invocation::ListModels { .. }
             | Invocation::Export { .. }
+            | Invocation::Sessions(_)
             | Invocation::Completions(_)
             | Invocation::Man,
         ) => daemon::answer_by_program(&argv),

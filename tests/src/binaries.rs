@@ -60,12 +60,27 @@ fn named(atomic: PathBuf) -> Binaries {
 }
 
 fn built() -> Result<Binaries, String> {
+    let profile = build(&["-p", "atomic-shim", "-p", "atomic-daemon"])?;
+    Ok(Binaries { atomic: profile.join(program("atomic")), atomicd: profile.join(program("atomicd")) })
+}
+
+/// An example of a package of this workspace, built.
+///
+/// # Panics
+/// When it does not build.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let profile = build(&["-p", package, "--example", name]).unwrap_or_else(|error| panic!("{error}"));
+    profile.join("examples").join(program(name))
+}
+
+/// Builds parts of this workspace as this test was built; gives the directory of the profile.
+fn build(what: &[&str]) -> Result<PathBuf, String> {
     let exe = std::env::current_exe().expect("a test knows its own path");
     // <target>[/<triple>]/<profile>/deps/<this test>
     let profile = exe.parent().and_then(Path::parent).expect("cargo puts tests into deps/ of a profile");
     let above = profile.parent().expect("a profile lies in the target directory");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--locked", "-p", "atomic-shim", "-p", "atomic-daemon"]);
+    command.args(["build", "--quiet", "--locked"]).args(what);
     let target_dir = if above.join("CACHEDIR.TAG").exists() {
         above
     } else {
@@ -81,7 +96,7 @@ fn built() -> Result<Binaries, String> {
     command.arg("--target-dir").arg(target_dir).current_dir(env!("CARGO_MANIFEST_DIR"));
     let status = command.status().expect("cargo starts");
     if !status.success() {
-        return Err(format!("the programs under test do not build: {status}"));
+        return Err(format!("{what:?} does not build: {status}"));
     }
-    Ok(Binaries { atomic: profile.join(program("atomic")), atomicd: profile.join(program("atomicd")) })
+    Ok(profile.to_owned())
 }

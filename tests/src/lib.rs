@@ -18,7 +18,7 @@ mod shim;
 
 use std::time::{Duration, Instant};
 
-pub use binaries::{Binaries, binaries};
+pub use binaries::{Binaries, binaries, example};
 pub use driver::{Driver, atomic_path, clients_dir, node, node_24, require_clients, require_program};
 pub use model_server::{Exchange, ModelServer, Request};
 pub use process::{Finished, Running};

@@ -165,6 +165,11 @@ impl Sandbox {
         self.shim().start()
     }
 
+    /// `atomic attach SESSION` in the project directory.
+    pub fn attach(&self, session: &str) -> Shim {
+        Launch::bare(self).args(["attach", session]).start()
+    }
+
     /// `atomic` with these arguments and a stdin that has ended, from which what it says can be read as it comes.
     pub fn client(&self, arguments: &[&str]) -> Shim {
         let mut shim = Launch::bare(self).args(arguments).start();

@@ -127,7 +127,7 @@ fn every_event_has_its_row_and_its_test() {
 /// Where it is described: seeds, Atomic's or Pi's own clients, or here alone.
 #[track_caller]
 fn assert_sources(row: &Row) {
-    let known = ["S0", "S1", "S2", "S3", "A", "P"];
+    let known = ["S0", "S1", "S2", "S3", "A", "P", "ours"];
     let sources: Vec<&str> = row.cells[1].split(' ').collect();
     assert!(sources.iter().all(|source| known.contains(source)), "sources of {}: {sources:?}", row.name());
 }

@@ -1,10 +1,12 @@
 //! Command lines that the daemon's program answers itself, as a process of its own that ends with its answer:
-//! `--list-models`, `export`, `completions`, `man`.
+//! `--list-models`, `sessions`, `export`, `completions`, `man`.
 //!
-//! They need what the small shim has not (providers, the page, the generators) and nothing that only a running daemon
-//! knows: models depend on files and the caller's environment, and what a session announced is in its file.
+//! They need what the small shim has not (providers, the page, the generators) and hardly anything that only a running
+//! daemon knows: models depend on files and the caller's environment, and what a session announced is in its file.
+//! `sessions` asks a running daemon what is live in it, and has it do what is the owner's to do.
 
 mod models;
+mod sessions;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,8 @@ pub struct Caller {
     pub cwd: PathBuf,
     /// The agent directory.
     pub agent_dir: PathBuf,
+    /// Asks whoever sits at the terminal; `None` when nobody can be asked.
+    pub confirm: fn(&str) -> Option<bool>,
 }
 
 /// What the program says.
@@ -55,6 +59,9 @@ pub enum Refusal {
         /// What went wrong.
         reason: String,
     },
+    /// A session cannot be found, shown or changed.
+    #[error("{0}")]
+    Sessions(String),
     /// A generator failed.
     #[error("cannot write {what}: {source}")]
     Generate {
@@ -77,6 +84,7 @@ pub fn answer(caller: &Caller) -> Result<Answer, Refusal> {
             let page = export(&caller.cwd.join(file), output.as_deref(), &caller.cwd)?;
             Ok(Answer { text: format!("{}\n", page.display()).into_bytes(), ..Answer::default() })
         }
+        Invocation::Sessions(options) => sessions::answer(caller, options),
         Invocation::Completions(shell) => {
             let shell = match shell.as_str() {
                 "bash" => Shell::Bash,
@@ -122,6 +130,7 @@ mod tests {
             env: Env::default(),
             cwd: PathBuf::from("/nowhere"),
             agent_dir: PathBuf::from("/nowhere"),
+            confirm: |_| None,
         })
     }
 

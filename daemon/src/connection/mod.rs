@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::lanes::Lanes;
 use crate::connection::moving::{Arrival, Destination};
 use crate::daemon::Daemon;
+use crate::listing::{self, Wanted};
 use crate::outbox::Outbox;
 use crate::session::branches::BranchAt;
 use crate::session::{Leaving, Opening, SessionHandle, SessionMessage};
@@ -356,6 +357,23 @@ impl Connection {
             Command::Clone => self.move_to(ticket, Destination::Branch(BranchAt::Leaf)),
             Command::SwitchSession { session_path } => {
                 self.move_to(ticket, Destination::Stored { path: session_path });
+            }
+            Command::AttachSession { session_id } => {
+                self.move_to(ticket, Destination::Named { id: session_id });
+            }
+            Command::ListSessions { all, query } => {
+                let info = self.session.info();
+                let (opening, cwd) = (info.opening.clone(), info.cwd.clone());
+                let live = self.daemon.sessions.all().iter().map(|session| session.report()).collect();
+                let agent_dir = self.daemon.agent_dir.clone();
+                tokio::task::spawn_blocking(move || {
+                    let named = opening.options.session_dir.as_deref();
+                    let wanted = Wanted::of_caller(&agent_dir, named, &opening.env, &cwd, all, query);
+                    match listing::listed(&wanted, live) {
+                        Ok(listed) => ticket.succeed(Some(&listed.data())),
+                        Err(error) => ticket.fail(&error.to_string()),
+                    }
+                });
             }
             Command::ImportSession { input_path, cwd_override } => {
                 self.move_to(ticket, Destination::Import { path: input_path, cwd: cwd_override });

@@ -32,6 +32,11 @@ pub(super) enum Destination {
         /// As given, perhaps relative to the session's directory.
         path: String,
     },
+    /// To the session with this id, or with one that begins so, which exists.
+    Named {
+        /// The id.
+        id: String,
+    },
     /// To a copy of this file.
     Import {
         /// As given.
@@ -83,13 +88,14 @@ pub(super) async fn go(
                 open::branched(daemon, opening.clone(), old.info(), branch).await
             }
             Destination::Stored { path } => open::stored(daemon, opening.clone(), path, None).await,
+            Destination::Named { id } => open::attached(daemon, opening.clone(), id).await,
             Destination::Import { path, cwd } => {
                 let cwd = cwd.as_ref().map(PathBuf::from);
                 open::imported(daemon, opening.clone(), old.info(), path, cwd).await
             }
         };
         let Opened { session, notices, joined } = opened.map_err(|error| plain(&error).to_owned())?;
-        let data = data(&destination, text.as_deref());
+        let data = data(&destination, text.as_deref(), &session);
         if session.info().id == old.info().id {
             return Ok(Arrival { session, notices, data });
         }
@@ -111,13 +117,21 @@ fn plain(line: &str) -> &str {
     line.strip_prefix("Error: ").unwrap_or(line)
 }
 
-fn data(destination: &Destination, text: Option<&str>) -> Vec<u8> {
+fn data(destination: &Destination, text: Option<&str>, session: &SessionHandle) -> Vec<u8> {
     let mut data = Vec::new();
     let mut object = ObjectWriter::begin(&mut data);
     if let (Destination::Branch(BranchAt::Before(_)), Some(text)) = (destination, text) {
         object.str("text", text);
     }
     object.bool("cancelled", false);
+    if let Destination::Named { .. } = destination {
+        // Asked for by the beginning of an id: this is what it led to.
+        let info = session.info();
+        object.str("sessionId", &info.id);
+        if let Some(file) = &info.file {
+            object.str("sessionFile", &file.to_string_lossy());
+        }
+    }
     object.end();
     data
 }

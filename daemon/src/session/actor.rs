@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atomic_agent::{Agent, AgentCommand, Input, RequestId, TimerId, ToolRunId};
+use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::{Model, ModelFailure};
 use atomic_providers::Registry;
 use atomic_session_store::Store;
@@ -76,6 +77,8 @@ pub(super) struct Actor {
     /// Stays loaded without clients.
     kept: bool,
     unload_at: Option<Instant>,
+    /// The clients were told that another program writes to the file.
+    told_of_foreign: bool,
 }
 
 /// What an actor starts from.
@@ -147,6 +150,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         scope: prepared.scope,
         kept: false,
         unload_at,
+        told_of_foreign: false,
     };
     let (record, name) = (prepared.record, prepared.name);
     let watched = handle.clone();
@@ -280,6 +284,11 @@ impl Actor {
                 // The connection that asked may be gone.
                 let _ = branch.send(self.branch(&at));
             }
+            SessionMessage::Release(released) => {
+                let free = self.clients.is_empty() && self.agent.is_idle() && self.bash == 0;
+                self.ending |= free;
+                let _ = released.send(free);
+            }
             SessionMessage::Shutdown => {
                 self.ending = true;
                 self.abort();
@@ -312,6 +321,10 @@ impl Actor {
             }
         }
         client.outbox.push(greeting);
+        // What somebody else wrote since is part of what a joiner reads.
+        if let Err(error) = self.store.look() {
+            tracing::warn!(session = self.info.id, %error, "the session file");
+        }
         self.records.join(&client, &self.agent.joining());
         self.clients.push(client);
         self.attached_once = true;
@@ -355,6 +368,22 @@ impl Actor {
         let _ = left.send(());
     }
 
+    /// Another program has written to the file: it is none that this daemon knows, and it asks for no lock.
+    fn tell_of_foreign(&mut self, entries: usize) {
+        let Some(file) = &self.info.file else { return };
+        tracing::warn!(session = self.info.id, file = %file.display(), entries, "another program appended to the file");
+        if !std::mem::replace(&mut self.told_of_foreign, true) {
+            let notice = format!(
+                "Warning: another program appends to {} while the session is open here; its entries are kept, on a branch of \
+                 their own",
+                file.display()
+            );
+            for client in &self.clients {
+                client.outbox.link(&FromDaemon::Notice(notice.clone()));
+            }
+        }
+    }
+
     /// The only client leaves: what waits in the queues is for nobody any more.
     fn abort_for_leaver(&mut self) {
         if self.agent.queued() > 0 {
@@ -374,6 +403,10 @@ impl Actor {
                 self.clients.retain(|other| other.id != client);
                 let _ = left.send(());
             }
+        }
+        match self.store.take_foreign() {
+            0 => {}
+            entries => self.tell_of_foreign(entries),
         }
         if self.clients.len() > 1 && self.any_full() {
             self.let_hopeless_go();

@@ -129,6 +129,7 @@ impl SessionHandle {
             name: status.name,
             file: self.info.file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             cwd: self.info.cwd.to_string_lossy().into_owned(),
+            created: self.info.header.timestamp.iso(),
             clients: status.clients,
             running: status.running,
         }
@@ -189,6 +190,8 @@ pub enum SessionMessage {
         /// Gets what it begins with, or why it cannot.
         branch: oneshot::Sender<Result<Branch, String>>,
     },
+    /// Somebody wants its file: it ends if no client is attached and nothing runs, and says whether it does.
+    Release(oneshot::Sender<bool>),
     /// The daemon leaves: abort, settle, end.
     Shutdown,
 }

@@ -193,6 +193,20 @@ pub async fn stored(
     Ok(opened)
 }
 
+/// The session with this id, or with one that begins so.
+///
+/// # Errors
+/// A line that says what went wrong: there is none, or it cannot be opened.
+pub async fn attached(daemon: &Arc<Daemon>, opening: Arc<Opening>, id: &str) -> Result<Opened, String> {
+    let (asked, id) = ((daemon.clone(), opening.clone()), id.to_owned());
+    let file = blocking(move || {
+        let (daemon, opening) = asked;
+        by_id(&daemon, &session_dir(&daemon.agent_dir, &opening), &id)
+    })
+    .await??;
+    Work { reattached: true, ..Work::new(daemon, opening) }.join_or_load(file).await
+}
+
 /// A copy of the session file `path`, put beside the file of the session `beside`.
 ///
 /// # Errors
@@ -315,12 +329,19 @@ fn choose(work: &Work, reattach: Option<&str>) -> Result<Choice, String> {
     let own = dir == store::default_session_dir(agent_dir, &cwd);
     let filter = (!own).then_some(&*cwd);
     if let Some(wish) = &options.session {
-        return named(agent_dir, &dir, opening, wish).map(Choice::File);
+        let file = named(work, &dir, wish)?;
+        // An empty file would become one, too.
+        let is_there =
+            || std::fs::metadata(&file).is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
+        if options.attach && !is_there() && work.daemon.sessions.with_file(&file).is_none() {
+            return Err(not_found(&wish.to_string_lossy()));
+        }
+        return Ok(Choice::File(file));
     }
     if let Some(wish) = &options.fork {
-        let source = named(agent_dir, &dir, opening, wish)?;
+        let source = named(work, &dir, wish)?;
         if !source.exists() {
-            return Err(format!("No session found matching '{}'", wish.to_string_lossy()));
+            return Err(not_found(&wish.to_string_lossy()));
         }
         if let Some(id) = &options.session_id
             && find_exactly(&dir, id)?.is_some()
@@ -351,15 +372,28 @@ fn created(id: &str) -> String {
 }
 
 /// The file of a session that is named by its path, which need not exist, or by its id.
-fn named(agent_dir: &Path, dir: &Path, opening: &Opening, wish: &std::ffi::OsStr) -> Result<PathBuf, String> {
+fn named(work: &Work, dir: &Path, wish: &std::ffi::OsStr) -> Result<PathBuf, String> {
+    let opening = &work.opening;
     let text = wish.to_string_lossy();
     if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
         return canonical(&opening.cwd.join(expand_home(wish, &opening.env)));
     }
-    match find_session(agent_dir, dir, &text)? {
-        Some(path) => canonical(&path),
-        None => Err(format!("No session found matching '{text}'")),
+    by_id(&work.daemon, dir, &text)
+}
+
+/// The file of the session with this id, or of one whose id begins so: live or stored, and perhaps not written yet.
+fn by_id(daemon: &Daemon, dir: &Path, id: &str) -> Result<PathBuf, String> {
+    if let Some(file) = daemon.sessions.file_by_id(id, false) {
+        return Ok(file);
     }
+    match find_session(&daemon.agent_dir, dir, id)? {
+        Some(path) => canonical(&path),
+        None => daemon.sessions.file_by_id(id, true).ok_or_else(|| not_found(id)),
+    }
+}
+
+fn not_found(wish: &str) -> String {
+    format!("No session found matching '{wish}'")
 }
 
 /// The session in `dir` with exactly this id, which is a well-formed one.
@@ -384,20 +418,30 @@ fn find_session(agent_dir: &Path, dir: &Path, id: &str) -> Result<Option<PathBuf
 }
 
 /// `--session-dir`, else the variable, else the setting, else the usual place.
-fn session_dir(agent_dir: &Path, opening: &Opening) -> PathBuf {
+pub(crate) fn session_dir(agent_dir: &Path, opening: &Opening) -> PathBuf {
+    session_dir_of(agent_dir, opening.options.session_dir.as_deref(), &opening.env, &opening.cwd)
+}
+
+/// The same, of a caller who starts no session.
+pub(crate) fn session_dir_of(
+    agent_dir: &Path,
+    named: Option<&Path>,
+    env: &SessionEnv,
+    cwd: &Path,
+) -> PathBuf {
     let (settings, _) = Settings::load(agent_dir, None, None);
     let variable = ["ATOMIC_CODING_AGENT_SESSION_DIR", "PI_CODING_AGENT_SESSION_DIR"]
         .iter()
-        .find_map(|name| opening.env.get_set(name).map(OsString::from));
-    let named = opening.options.session_dir.clone().map(PathBuf::into_os_string).or(variable);
+        .find_map(|name| env.get_set(name).map(OsString::from));
+    let named = named.map(|dir| dir.as_os_str().to_owned()).or(variable);
     let named = named.or_else(|| settings.session_dir.map(OsString::from));
     match named {
-        Some(dir) => opening.cwd.join(expand_home(&dir, &opening.env)),
-        None => store::default_session_dir(agent_dir, &opening.cwd.to_string_lossy()),
+        Some(dir) => cwd.join(expand_home(&dir, env)),
+        None => store::default_session_dir(agent_dir, &cwd.to_string_lossy()),
     }
 }
 
-fn expand_home(path: &std::ffi::OsStr, env: &SessionEnv) -> PathBuf {
+pub(crate) fn expand_home(path: &std::ffi::OsStr, env: &SessionEnv) -> PathBuf {
     let path = Path::new(path);
     match (path.strip_prefix("~"), env.home()) {
         (Ok(below), Some(home)) => home.join(below),
@@ -406,7 +450,7 @@ fn expand_home(path: &std::ffi::OsStr, env: &SessionEnv) -> PathBuf {
 }
 
 /// One name for a file however it is reached. The file need not exist, its directory may be missing too.
-fn canonical(path: &Path) -> Result<PathBuf, String> {
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf, String> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
     }
@@ -495,7 +539,15 @@ impl Work {
                 tracing::warn!(file = %path.display(), %problem, "session file");
             }
             let is_new = store.entries().is_empty();
+            let backup = store.backup().map(|backup| {
+                format!(
+                    "Note: {} was brought to version 3; as it was it is {}",
+                    path.display(),
+                    backup.display()
+                )
+            });
             let (prepared, mut notices) = self.prepare(store, is_new)?;
+            notices.extend(backup);
             if !problems.is_empty() {
                 notices.push(format!(
                     "Warning: {} lines of {} could not be read and were left out; the log names them",

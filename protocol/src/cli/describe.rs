@@ -44,6 +44,13 @@ pub fn command() -> Command {
         .subcommand(
             verb("trust", flags::TRUST, help::TRUST_HELP).arg(Arg::new("DIR").value_hint(ValueHint::DirPath)),
         )
+        .subcommand(verb("sessions", flags::SESSIONS, help::SESSIONS_HELP).args([
+            Arg::new("ACTION").help("list, show, rename, export or delete"),
+            Arg::new("ARGUMENTS").num_args(0..),
+        ]))
+        .subcommand(
+            verb("attach", flags::ONLY_WORDS, help::ATTACH_HELP).args([Arg::new("SESSION").required(true)]),
+        )
         .subcommand(
             verb("export", flags::ONLY_WORDS, help::EXPORT_HELP)
                 .args([file("FILE").required(true), file("OUT")]),

@@ -106,6 +106,15 @@ pub(super) const LOGS: &[Flag] = &[
 /// Those of `atomic trust`.
 pub(super) const TRUST: &[Flag] = &[flag("revoke", "", Takes::Nothing), HELP];
 
+/// Those of `atomic sessions`.
+pub(super) const SESSIONS: &[Flag] = &[
+    flag("all", "a", Takes::Nothing),
+    flag("json", "", Takes::Nothing),
+    flag("yes", "y", Takes::Nothing),
+    flag("session-dir", "", Takes::Value),
+    HELP,
+];
+
 /// Those of verbs that take words only.
 pub(super) const ONLY_WORDS: &[Flag] = &[HELP];
 

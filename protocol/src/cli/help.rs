@@ -8,6 +8,7 @@ Drive a coding agent from an editor or a script, over JSON Lines on stdin and st
 Usage: atomic --mode rpc [OPTIONS]                        commands on stdin, answers and events on stdout
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...    run the messages, events on stdout
        atomic -p [OPTIONS] [MESSAGE|@FILE]...             run the messages, the last answer's text on stdout
+       atomic attach ID | sessions                        join a session that exists; list and manage them
        atomic status | stop | logs | trust | export | completions | man
 
 A message may also come on stdin; @FILE puts a text or an image before the first message. The first client starts
@@ -82,7 +83,8 @@ pub const USAGE: &str = "\
 Usage: atomic --mode rpc [OPTIONS]
        atomic -p [OPTIONS] [MESSAGE|@FILE]...
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...
-       atomic status | stop | logs | export | completions | man
+       atomic attach ID
+       atomic sessions | status | stop | logs | trust | export | completions | man
 
 Try 'atomic --help' for all options.
 ";
@@ -136,6 +138,41 @@ Usage: atomic trust [DIR] [--revoke]
 
 Example
   atomic trust ~/src/mine
+";
+
+pub(super) const SESSIONS_HELP: &str = "\
+List, search and manage stored sessions and those that are live in the daemon; never starts one.
+
+Usage: atomic sessions [list] [WORD]...       those of this directory (in which all the words occur)
+       atomic sessions show SESSION
+       atomic sessions rename SESSION NAME
+       atomic sessions export SESSION [OUT]   as one self-contained page
+       atomic sessions delete SESSION         with the copies that were kept of it
+
+SESSION is an id, the beginning of one, or a path. Words are looked for in names, ids, directories and in all that
+was said. What is live is renamed by the daemon, and not deleted while it has clients or runs.
+
+  -a, --all          List the sessions of all directories
+  --json             Print JSON
+  -y, --yes          Delete without asking; needed where there is no terminal
+  --session-dir DIR  Look for session files here
+
+Examples
+  atomic sessions
+  atomic sessions list --all beans
+  atomic sessions delete 0198c2f1
+";
+
+pub(super) const ATTACH_HELP: &str = "\
+Join a session that exists, live or stored: commands on stdin, answers and events on
+stdout. The same as 'atomic --mode rpc --session SESSION', but never creates one.
+
+Usage: atomic attach SESSION [OPTIONS]
+
+SESSION is an id, the beginning of one, or a path; OPTIONS are those of 'atomic --mode rpc'.
+
+Example
+  atomic attach 0198c2f1
 ";
 
 pub(super) const EXPORT_HELP: &str = "\

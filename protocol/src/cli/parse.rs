@@ -8,11 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::{self, Flag, Given, Takes, WORDS, text};
 use super::help::{
-    COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, STATUS_HELP, STOP_HELP, TRUST_HELP,
+    ATTACH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, SESSIONS_HELP, STATUS_HELP,
+    STOP_HELP, TRUST_HELP,
 };
 use super::{
     CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS, LogsOptions, OnDisconnect, OutputMode,
-    SHELLS, SessionOptions,
+    SHELLS, SessionOptions, SessionsAction, SessionsOptions,
 };
 use crate::link::{OsText, PROGRAM_VERSION};
 use crate::model::ThinkingLevel;
@@ -53,6 +54,8 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
                 }
             }
         }
+        Some("sessions") => sessions(read("sessions", flags::SESSIONS, true, rest)?),
+        Some("attach") => attach(rest),
         Some("export") => words("export", EXPORT_HELP, rest, 1..=2, |words| {
             let mut words = words.into_iter().map(PathBuf::from);
             let file = words.next().unwrap_or_default();
@@ -71,6 +74,84 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
         Some("man") => words("man", MAN_HELP, rest, 0..=0, |_| Ok(Invocation::Man)),
         Some("help") if rest.is_empty() => Ok(Invocation::Help(HELP)),
         _ => session(argv),
+    }
+}
+
+/// `atomic attach`: the arguments of rpc mode behind a session.
+fn attach(argv: &[OsString]) -> Result<Invocation, CliError> {
+    let wrong = || {
+        let usage = ATTACH_HELP.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
+        CliError::new(format_args!("Which session?\n{usage}"))
+    };
+    let (session_named, rest) = argv.split_first().ok_or_else(wrong)?;
+    match session_named.to_str() {
+        Some("--help" | "-h") => return Ok(Invocation::Help(ATTACH_HELP)),
+        _ if session_named.as_encoded_bytes().starts_with(b"-") => return Err(wrong()),
+        _ => {}
+    }
+    let mut full: Vec<OsString> = ["--mode", "rpc", "--session"].map(OsString::from).to_vec();
+    full.push(session_named.clone());
+    full.extend_from_slice(rest);
+    let mut invocation = session(&full)?;
+    if let Invocation::Session(options) = &mut invocation {
+        let others = [
+            ("--session-id", options.session_id.is_some()),
+            ("--continue", options.continue_newest),
+            ("--fork", options.fork.is_some()),
+            ("--no-session", options.no_session),
+            ("--session", options.session.as_ref() != Some(session_named)),
+        ];
+        alone("attach", &others)?;
+        options.attach = true;
+    }
+    Ok(invocation)
+}
+
+fn sessions(mut given: Given) -> Result<Invocation, CliError> {
+    if given.has("help") {
+        return Ok(Invocation::Help(SESSIONS_HELP));
+    }
+    let (all, json, yes) = (given.has("all"), given.has("json"), given.has("yes"));
+    let session_dir = given.value("session-dir").map(PathBuf::from);
+    let mut words = given.values(WORDS).into_iter().peekable();
+    let verb = words.next_if(|word| {
+        word.to_str().is_some_and(|word| ["list", "show", "rename", "export", "delete"].contains(&word))
+    });
+    let verb = verb.and_then(|verb| verb.into_string().ok()).unwrap_or_else(|| "list".to_owned());
+    for (flag, given, verbs) in
+        [("--all", all, &["list"][..]), ("--json", json, &["list", "show"]), ("--yes", yes, &["delete"])]
+    {
+        if given && !verbs.contains(&&*verb) {
+            return Err(CliError::new(format_args!("'sessions {verb}' takes no {flag}")));
+        }
+    }
+    let wrong = || {
+        let line = SESSIONS_HELP.lines().find(|line| line.contains(&format!("sessions {verb} ")));
+        let usage = line.unwrap_or_default().trim_start_matches("Usage:").trim();
+        CliError::new(format_args!("Wrong number of arguments\nUsage: {usage}"))
+    };
+    let action = if verb == "list" {
+        let query = words.by_ref().map(text).collect::<Result<Vec<_>, _>>()?.join(" ");
+        SessionsAction::List { all, query: Some(query).filter(|query| !query.trim().is_empty()) }
+    } else {
+        let session = words.next().filter(|session| !session.is_empty()).ok_or_else(wrong)?;
+        match &*verb {
+            "show" => SessionsAction::Show { session },
+            "rename" => {
+                let name =
+                    words.by_ref().map(text).collect::<Result<Vec<_>, _>>()?.join(" ").trim().to_owned();
+                if name.is_empty() {
+                    return Err(wrong());
+                }
+                SessionsAction::Rename { session, name }
+            }
+            "export" => SessionsAction::Export { session, output: words.next().map(PathBuf::from) },
+            _ => SessionsAction::Delete { session, yes },
+        }
+    };
+    match words.next() {
+        None => Ok(Invocation::Sessions(SessionsOptions { action, session_dir, json })),
+        Some(_) => Err(wrong()),
     }
 }
 
@@ -208,6 +289,7 @@ fn options(mut given: Given, mode: OutputMode, files: Vec<OsString>) -> Result<S
         api_key: given.text("api-key")?,
         no_session,
         session,
+        attach: false,
         session_id,
         fork,
         continue_newest,

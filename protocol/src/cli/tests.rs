@@ -346,3 +346,65 @@ fn the_last_word_about_trust_counts() {
         assert_eq!(options_of(arguments).approve, approve, "{arguments:?}");
     }
 }
+
+#[test]
+fn sessions_are_managed_by_verbs() {
+    let sessions = |words: &[&str]| match parse_words(&[&["sessions"], words].concat()) {
+        Ok(Invocation::Sessions(options)) => options,
+        other => panic!("{words:?}: {other:?}"),
+    };
+    let list = |all, query: Option<&str>| SessionsAction::List { all, query: query.map(str::to_owned) };
+    assert_eq!(sessions(&[]).action, list(false, None));
+    assert_eq!(sessions(&["list", "-a", "red", "beans"]).action, list(true, Some("red beans")));
+    assert_eq!(sessions(&["beans"]).action, list(false, Some("beans")));
+    assert_eq!(sessions(&["list", "show"]).action, list(false, Some("show")));
+    let json = sessions(&["--json", "--session-dir", "d"]);
+    assert_eq!((json.json, json.session_dir), (true, Some(PathBuf::from("d"))));
+    assert_eq!(sessions(&["show", "x"]).action, SessionsAction::Show { session: "x".into() });
+    assert_eq!(
+        sessions(&["rename", "x", " a", "name "]).action,
+        SessionsAction::Rename { session: "x".into(), name: "a name".into() }
+    );
+    assert_eq!(
+        sessions(&["export", "x", "o.html"]).action,
+        SessionsAction::Export { session: "x".into(), output: Some("o.html".into()) }
+    );
+    assert_eq!(
+        sessions(&["delete", "x", "-y"]).action,
+        SessionsAction::Delete { session: "x".into(), yes: true }
+    );
+    for (words, error) in [
+        (&["show"][..], "Error: Wrong number of arguments\nUsage: atomic sessions show SESSION\n"),
+        (
+            &["rename", "x", " "],
+            "Error: Wrong number of arguments\nUsage: atomic sessions rename SESSION NAME\n",
+        ),
+        (
+            &["delete", "x", "y"],
+            "Error: Wrong number of arguments\nUsage: atomic sessions delete SESSION         with the copies that were kept \
+             of it\n",
+        ),
+        (&["show", "x", "--yes"], "Error: 'sessions show' takes no --yes\n"),
+        (&["delete", "x", "--all"], "Error: 'sessions delete' takes no --all\n"),
+    ] {
+        assert_eq!(error_of(&[&["sessions"], words].concat()), error);
+    }
+    assert!(matches!(parse_words(&["sessions", "delete", "--help"]), Ok(Invocation::Help(_))));
+}
+
+#[test]
+fn attach_is_rpc_mode_of_a_session_that_exists() {
+    let Ok(Invocation::Session(options)) = parse_words(&["attach", "0198", "--drain"]) else {
+        panic!("it starts a session");
+    };
+    assert_eq!((options.mode, options.session.clone()), (OutputMode::Rpc, Some("0198".into())));
+    assert!(options.attach && options.drain && !options_of(&["--session", "0198"]).attach);
+    assert!(matches!(parse_words(&["attach", "-h"]), Ok(Invocation::Help(_))));
+    for words in [&["attach"][..], &["attach", "--drain"]] {
+        assert!(error_of(words).starts_with("Error: Which session?\nUsage: atomic attach"), "{words:?}");
+    }
+    for other in ["-c", "--no-session", "--session=y"] {
+        let error = error_of(&["attach", "x", other]);
+        assert!(error.starts_with("Error: attach cannot be combined with --"), "{error}");
+    }
+}

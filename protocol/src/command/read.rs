@@ -175,6 +175,10 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
             input_path: read.filled("inputPath")?,
             cwd_override: read.optional_string("cwdOverride")?,
         },
+        "list_sessions" => {
+            Command::ListSessions { all: read.flag("all")?, query: read.optional_string("query")? }
+        }
+        "attach_session" => Command::AttachSession { session_id: read.filled("sessionId")? },
         "export_html" => Command::ExportHtml { output_path: read.optional_string("outputPath")? },
         "get_shortcuts" => Command::GetShortcuts,
         "invoke_shortcut" => Command::InvokeShortcut { key: read.string("key")? },

@@ -54,6 +54,9 @@ fn each_command_round_trips_to_the_byte() {
         r#"{"type":"clone"}"#,
         r#"{"type":"switch_session","sessionPath":"/s.jsonl"}"#,
         r#"{"type":"import_session","inputPath":"/s.jsonl","cwdOverride":"/w"}"#,
+        r#"{"type":"list_sessions"}"#,
+        r#"{"type":"list_sessions","all":true,"query":"beans"}"#,
+        r#"{"type":"attach_session","sessionId":"0198"}"#,
         r#"{"type":"export_html"}"#,
         r#"{"type":"export_html","outputPath":"/o.html"}"#,
         r#"{"type":"get_shortcuts"}"#,
@@ -83,7 +86,7 @@ fn each_command_round_trips_to_the_byte() {
         names.insert(request.command.name());
         assert_eq!(String::from_utf8(request.to_line()).unwrap().trim_end(), line);
     }
-    assert_eq!(names.len(), 50, "a command without a line in the corpus");
+    assert_eq!(names.len(), 52, "a command without a line in the corpus");
 }
 
 #[test]

@@ -102,6 +102,15 @@ impl Request {
                     object.str("cwdOverride", cwd);
                 }
             }
+            Command::ListSessions { all, query } => {
+                write_flag(&mut object, "all", *all);
+                if let Some(query) = query {
+                    object.str("query", query);
+                }
+            }
+            Command::AttachSession { session_id } => {
+                object.str("sessionId", session_id);
+            }
             Command::ExportHtml { output_path: Some(path) } => {
                 object.str("outputPath", path);
             }

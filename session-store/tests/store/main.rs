@@ -6,6 +6,7 @@ mod unix;
 mod append;
 mod context;
 mod derive;
+mod listing;
 mod speed;
 mod tolerance;
 

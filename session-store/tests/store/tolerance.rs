@@ -173,6 +173,56 @@ fn a_newer_version_is_read_and_appended_to() {
 }
 
 #[test]
+fn an_old_file_is_kept_to_the_byte_before_it_is_rewritten_whatever_was_kept_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let old = |text: &str| {
+        format!(
+            "{{\"type\":\"session\",\"version\":2,\"id\":\"s\"}}\n{{\"type\":\"message\",\"id\":\"{text}\"}}\nnot json\n{{\"ty"
+        )
+    };
+    let kept = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    // The same bytes twice are kept once; others get a number.
+    for (content, name) in
+        [(old("a"), "s.jsonl.v2.bak"), (old("a"), "s.jsonl.v2.bak"), (old("b"), "s.jsonl.v2.2.bak")]
+    {
+        fs::write(&path, &content).unwrap();
+        let (store, _) = Store::open(&path).unwrap();
+        assert_eq!(store.backup(), Some(&*dir.path().join(name)));
+        assert_eq!(kept(name), content);
+        assert!(fs::read_to_string(&path).unwrap().contains("\"version\":3"));
+    }
+    assert_eq!(kept("s.jsonl.v2.bak"), old("a"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+
+    let mut gone = atomic_session_store::delete(&path).unwrap();
+    gone.sort();
+    let names = ["s.jsonl", "s.jsonl.v2.2.bak", "s.jsonl.v2.bak"];
+    assert_eq!(gone, names.map(|name| dir.path().join(name)));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn only_a_session_that_is_nobodys_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let delete = |path: &std::path::Path| atomic_session_store::delete(path);
+    let path = dir.path().join("s.jsonl");
+    assert!(matches!(delete(&path), Err(Error::NotFound { .. })));
+    assert!(matches!(delete(dir.path()), Err(Error::NotAFile { .. })));
+    fs::write(&path, "# Read me\n").unwrap();
+    assert!(matches!(delete(&path), Err(Error::NotASession { .. })));
+    fs::write(&path, "").unwrap();
+    assert!(matches!(delete(&path), Err(Error::NotASession { .. })));
+    write(&path, &[HEADER]);
+    fs::write(dir.path().join("s.jsonl.x.html"), "").unwrap();
+    let (store, _) = Store::open(&path).unwrap();
+    assert!(matches!(delete(&path), Err(Error::Locked { .. })));
+    drop(store);
+    assert_eq!(delete(&path).unwrap(), std::slice::from_ref(&path));
+    assert!(!path.exists() && dir.path().join("s.jsonl.x.html").exists());
+}
+
+#[test]
 fn circles_and_orphans_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");

@@ -41,6 +41,9 @@ fn a_migration_keeps_mode_and_link_and_holds_the_lock() {
 
     let (mut store, problems) = Store::open(&link).unwrap();
     assert_eq!((problems, mode(&real)), (vec![], 0o640));
+    let kept = dir.path().join("real.v1.bak");
+    assert_eq!(store.backup(), Some(&*kept));
+    assert_eq!((fs::read(&kept).unwrap(), mode(&kept)), (before, 0o640));
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(matches!(Store::open(&real), Err(Error::Locked { .. })));
     let leaf = store.leaf().unwrap().clone();
@@ -51,7 +54,8 @@ fn a_migration_keeps_mode_and_link_and_holds_the_lock() {
     let (store, _) = Store::open(&real).unwrap();
     assert_eq!(store.branch(store.leaf()).len(), 2);
     assert_eq!(fs::read_to_string(&real).unwrap(), text, "version 3 is not rewritten");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file stays");
+    assert_eq!(store.backup(), None);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no temporary file stays");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod big;
 mod deltas;
 mod first_delta;
+mod listing;
 mod paced;
 mod round_trips;
 mod windows;
@@ -33,6 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "deltas" => deltas::run(&mut bench),
             "paced" => paced::run(&mut bench),
             "big" => big::run(&mut bench),
+            "listing" => listing::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;
