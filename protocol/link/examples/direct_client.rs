@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             Some("agent_settled") => {
-                println!();
+                stdout.write_all(b"\n")?;
                 return Ok(());
             }
             _ => {}
