@@ -4,10 +4,10 @@ use atomic_protocol::Raw;
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{Fields, ObjectWriter};
 use atomic_protocol::message::{Block, Message};
+use atomic_protocol::transcript::transcript;
 
 use crate::entry::{Kind, Role};
 use crate::splice::with_fields;
-use crate::transcript::transcript;
 use crate::{Store, StoredEntry};
 
 /// The strategy of compactions that are boundaries. Others (summaries by other programs) hide nothing and add nothing.

@@ -29,7 +29,6 @@ mod paths;
 mod splice;
 mod stats;
 mod store;
-mod transcript;
 mod tree;
 
 #[cfg_attr(unix, path = "unix.rs")]

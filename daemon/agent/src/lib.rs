@@ -32,6 +32,7 @@
 
 mod answer;
 mod commands;
+pub mod compaction;
 pub mod context;
 mod effect;
 mod failure;
@@ -39,6 +40,7 @@ mod hook;
 mod ids;
 mod input;
 mod join;
+mod overflow;
 pub mod prompt;
 mod queue;
 mod reload;
