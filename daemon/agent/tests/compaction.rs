@@ -232,6 +232,7 @@ fn reductions_round_as_the_reference_does() {
 /// `cargo test --release -p atomic-agent --test compaction -- --ignored --nocapture`
 #[test]
 #[ignore = "measures; run in a release build"]
+#[expect(clippy::print_stdout, reason = "the numbers are what it is run for")]
 fn a_large_transcript_is_prepared_fast() {
     let log = "   Compiling some-crate v1.2.3 (registry)\n\twarning: \"unused\" é variable `x`\n".repeat(150);
     let messages: Vec<(u8, String)> = (0..6000).map(|at| (at as u8, log.clone())).collect();
