@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod context;
 mod entry;
 mod error;
@@ -35,7 +36,8 @@ mod tree;
 #[cfg_attr(windows, path = "windows.rs")]
 mod platform;
 
-pub use context::{Context, context, context_at};
+pub use backup::backup;
+pub use context::{Context, Shortenable, context, context_at, shortenable};
 pub use entry::{Kind, Role, StoredEntry};
 pub use error::Error;
 pub use file::SyncHandle;

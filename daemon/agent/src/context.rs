@@ -291,6 +291,12 @@ pub fn estimate_tokens(messages: &[Raw]) -> u64 {
     messages.iter().filter_map(|raw| Message::parse(raw).ok()).map(|message| estimate(&message)).sum()
 }
 
+/// The message stands for a shortened part of the conversation.
+pub(crate) fn is_compaction(message: &Raw) -> bool {
+    json::Fields::parse(message.as_str())
+        .is_ok_and(|fields| fields.str("customType").as_deref() == Some("compaction"))
+}
+
 /// Tokens of the context as the provider last counted them, and an estimate of what came after. `None` until there is
 /// an answer that says what it used; right after a compaction nobody knows.
 pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
@@ -305,6 +311,20 @@ pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
         };
         (used > 0).then(|| used.saturating_add(estimate_tokens(&messages[index + 1..])))
     })
+}
+
+/// What a message takes by estimate, and what it says was used if it is a good answer.
+pub(crate) fn weigh(raw: &Raw) -> (u64, u64) {
+    match Message::parse(raw) {
+        Ok(message) => {
+            let used = match &message {
+                Message::Assistant(answer) if is_good(answer) => used_tokens(&answer.usage),
+                _ => 0,
+            };
+            (estimate(&message), used)
+        }
+        Err(_) => (0, 0),
+    }
 }
 
 /// Tokens of a request and its answer; some providers leave the sum out.

@@ -56,6 +56,27 @@ pub(crate) fn says_too_long(message: &str) -> bool {
         || is_bare_refusal(&text)
 }
 
+/// The most tokens that an error says fit, when it says so: the account or the endpoint may allow less than the catalog has.
+pub(crate) fn limit(message: &str) -> Option<u64> {
+    const BEFORE: [&str; 5] = [
+        "maximum context length is ",
+        "maximum prompt length is ",
+        "exceeds the limit of ",
+        "context length of ",
+        " > ",
+    ];
+    let text = message.to_lowercase();
+    let number = BEFORE.iter().find_map(|words| {
+        let digits = &text[text.find(words)? + words.len()..];
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse().ok()
+    })?;
+    (number >= LEAST_LIMIT).then_some(number)
+}
+
+/// A smaller number in an error is no context window.
+const LEAST_LIMIT: u64 = 1000;
+
 /// Whether an answer shows that the conversation was too long for the window although the provider did not say so.
 pub(crate) fn is_silent(stop: StopReason, usage: &Usage, window: u64) -> bool {
     let sent = usage.input.saturating_add(usage.cache_read);
@@ -134,6 +155,22 @@ mod tests {
             ("500 oops", false),
         ] {
             assert_eq!(says_too_long(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_that_errors_name() {
+        for (text, expected) in [
+            ("prompt is too long: 210000 tokens > 200000 maximum", Some(200_000)),
+            ("This model's maximum context length is 8192 tokens. However", Some(8192)),
+            ("maximum prompt length is 131072 but the request contains 537812 tokens", Some(131_072)),
+            ("exceeds the limit of 64000", Some(64_000)),
+            ("exceeds the model's maximum context length of 131072 tokens", Some(131_072)),
+            ("a > 5", None),
+            ("prompt too long", None),
+            ("9 > 99999999999999999999999", None),
+        ] {
+            assert_eq!(limit(text), expected, "{text}");
         }
     }
 

@@ -21,6 +21,7 @@ mod ranges;
 mod region;
 mod request;
 mod result;
+mod step;
 
 pub use plan::{Plan, PlannerAnswer, Verdict};
 pub use prepared::{Prepared, Source, prepare};
@@ -28,6 +29,7 @@ pub use ranges::{Deletions, Record, parse, parse_cut};
 pub use region::{Rebuilt, Region};
 pub use request::SYSTEM;
 pub use result::{Compaction, CompactionStats, PROMPT_VERSION, Rung, STRATEGY};
+pub use step::{Begin, Begun, PlanOutcome};
 
 /// A region of fewer lines gains nothing from being shortened.
 pub const MIN_LINES: usize = 20;

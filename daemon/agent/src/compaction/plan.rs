@@ -28,7 +28,7 @@ pub enum Verdict {
     /// It said what to delete.
     Done(Box<Compaction>),
     /// The planner could not take so much.
-    TooLong(Plan),
+    TooLong,
     /// The call failed.
     Failed(ModelFailure),
     /// There was an answer, and nothing in it to go by; says why.
@@ -117,12 +117,12 @@ impl Plan {
     pub fn judge(&self, answer: PlannerAnswer, window: u64) -> Verdict {
         if let Some(failure) = answer.failure {
             return match overflow::says_too_long(&failure.message) {
-                true => Verdict::TooLong(self.clone()),
+                true => Verdict::TooLong,
                 false => Verdict::Failed(failure),
             };
         }
         if overflow::is_silent(answer.stop, &answer.usage, window) {
-            return Verdict::TooLong(self.clone());
+            return Verdict::TooLong;
         }
         let cut = answer.stop == StopReason::Length;
         let records = if cut { parse_cut(&answer.text) } else { parse(&answer.text) };
