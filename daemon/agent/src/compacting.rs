@@ -202,9 +202,9 @@ impl Agent {
         self.manual.resume = true;
     }
 
-    /// Begins a `compact` that waited, once nothing runs.
+    /// Begins a `compact` that waited, once nothing runs; when it was taken back meanwhile, what waited for it goes on.
     pub(crate) fn begin_manual(&mut self) {
-        if self.manual.pending.is_empty()
+        if (self.manual.pending.is_empty() && self.manual.parked.is_empty())
             || self.run.is_some()
             || self.preflight.is_some()
             || self.compaction.is_some()
@@ -212,6 +212,9 @@ impl Agent {
             return;
         }
         let requests = std::mem::take(&mut self.manual.pending);
+        if requests.is_empty() {
+            return self.manual_ended();
+        }
         let query = self.manual.query.take();
         let mut parameters = self.compaction_policy.parameters.clone();
         parameters.query = query.or(parameters.query);
@@ -394,6 +397,8 @@ impl Agent {
     /// `abort_compaction`, after its answer.
     pub(crate) fn abort_compaction(&mut self) {
         for request in std::mem::take(&mut self.manual.pending) {
+            // The run that was to end for it goes on with its queue itself.
+            self.manual.resume = false;
             self.answer(request, Err(CANCELLED.to_owned()));
         }
         self.cancel_compaction();

@@ -224,6 +224,7 @@ impl Agent {
         }
         self.advance();
         self.begin_manual();
+        self.advance();
         std::mem::take(&mut self.out)
     }
 

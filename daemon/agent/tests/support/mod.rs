@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use atomic_agent::compaction::{PlanOutcome, Source};
+use atomic_agent::compaction::{Begun, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
     Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, Hook, HookAnswer, HookId, Input,
-    ModelCall, ModelCallId, PlanCall, RequestId, RetryPolicy, TimerId, ToolRunId,
+    ModelCall, ModelCallId, PlanCall, PlanStage, RequestId, RetryPolicy, TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::{StopReason, ToolCall};
+use atomic_protocol::message::{StopReason, ToolCall, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::{ToolOutput, ToolSpec};
@@ -292,6 +292,31 @@ impl World {
         }
     }
 
+    /// Does the step of planning that is out as the daemon does; a planner that is asked answers this.
+    pub(crate) fn planner(&mut self, answer: PlannerAnswer) {
+        self.planned(|world, call| {
+            let window = call.window;
+            let plan = match call.stage {
+                PlanStage::Ask(plan) => plan,
+                PlanStage::Fresh(plan) => return PlanOutcome::Done(Box::new(plan.fresh(window))),
+                PlanStage::Begin(begin) => match begin.begin(world.source(), window) {
+                    Begun::Ask(plan) => plan,
+                    Begun::Done(done) => return PlanOutcome::Done(done),
+                    Begun::Nothing => return PlanOutcome::Nothing,
+                },
+            };
+            plan.outcome(answer, window)
+        });
+    }
+
+    /// The planner answers this text.
+    pub(crate) fn planner_says(&mut self, text: &str) {
+        let mut answer = PlannerAnswer::default();
+        answer.take(ModelEvent::TextDelta { index: 0, delta: text.to_owned() });
+        answer.take(done(StopReason::Stop));
+        self.planner(answer);
+    }
+
     /// The step of planning that is out comes to this.
     pub(crate) fn planned(&mut self, outcome: impl FnOnce(&World, PlanCall) -> PlanOutcome) {
         let call = self.plans.pop().expect("a step of planning is out");
@@ -450,6 +475,15 @@ impl World {
             );
         }
     }
+}
+
+/// An answer that says what it used.
+pub(crate) fn using(text: &str, input: u64, output: u64, reason: StopReason) -> Vec<ModelEvent> {
+    let usage = Usage { input, output, total_tokens: input + output, ..Usage::default() };
+    let mut events = self::text(text);
+    events.pop();
+    events.extend([ModelEvent::Usage(usage), done(reason)]);
+    events
 }
 
 pub(crate) fn text(text: &str) -> Vec<ModelEvent> {
