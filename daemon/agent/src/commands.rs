@@ -274,6 +274,20 @@ impl Agent {
         None
     }
 
+    /// An entry could not be written: prompts whose hook was not asked for that are refused.
+    pub(crate) fn prompts_broke(&mut self, error: &str, asked: impl Fn(HookId) -> bool) {
+        let lost = |pending: &PendingPrompt| pending.hook.is_some_and(|hook| !asked(hook));
+        let mut refused: Vec<PendingPrompt> =
+            self.preflight.take_if(|pending| lost(pending)).into_iter().collect();
+        refused.extend(self.queueing.extract_if(.., |pending| lost(pending)));
+        for pending in refused {
+            self.answer(pending.request, Err(error.to_owned()));
+        }
+        if self.preflight.is_none() && self.run.is_none() {
+            self.answer_aborts();
+        }
+    }
+
     fn refuse_aborted(&mut self, pending: &PendingPrompt) {
         self.answer(pending.request, Err("The prompt was aborted before it started".to_owned()));
         self.answer_aborts();

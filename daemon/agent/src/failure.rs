@@ -147,6 +147,10 @@ impl Agent {
         self.retries = self.announced.open.retries;
         self.context.retain(|(id, _)| !lost.contains(id));
         self.dropped_answers(&dropped, error);
+        let asked = |hook| {
+            !dropped.iter().any(|effect| matches!(effect, Effect::Ask { hook: lost, .. } if *lost == hook))
+        };
+        self.prompts_broke(error, asked);
         let performed = |plan| {
             !dropped.iter().any(|effect| match effect {
                 Effect::Plan(call) => call.plan == plan,
