@@ -104,6 +104,17 @@ pub enum EntryBody {
         /// The wire's word.
         level: String,
     },
+    /// The part of the branch before this was shortened; what it says stands for that part from here on.
+    Compaction {
+        /// The shortened text.
+        summary: String,
+        /// The first message that stays as it is. `None`: none stays.
+        first_kept: Option<EntryId>,
+        /// Tokens of the conversation before.
+        tokens_before: u64,
+        /// How it was done; the key `strategy` in it says what kind of text `summary` is.
+        details: Raw,
+    },
     /// A name for another entry; `None` takes it away.
     Label {
         /// The entry it names.
@@ -126,6 +137,7 @@ impl EntryBody {
             EntryBody::CustomMessage { .. } => "custom_message",
             EntryBody::ModelChange { .. } => "model_change",
             EntryBody::ThinkingLevelChange { .. } => "thinking_level_change",
+            EntryBody::Compaction { .. } => "compaction",
             EntryBody::Label { .. } => "label",
             EntryBody::SessionInfo { .. } => "session_info",
         }
@@ -166,6 +178,11 @@ impl Entry {
             EntryBody::ThinkingLevelChange { level } => {
                 object.str("thinkingLevel", level);
             }
+            EntryBody::Compaction { summary, first_kept, tokens_before, details } => {
+                object.str("summary", summary);
+                object.value("firstKeptEntryId", &first_kept.as_ref().map(EntryId::as_str));
+                object.count("tokensBefore", *tokens_before).raw("details", details.bytes());
+            }
             EntryBody::Label { target, label } => {
                 object.str("targetId", target.as_str());
                 if let Some(label) = label {
@@ -205,6 +222,15 @@ mod tests {
         assert_eq!(
             entry(EntryBody::ModelChange { provider: "a".into(), model_id: "b".into() }),
             r#"{"type":"model_change","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","provider":"a","modelId":"b"}"#
+        );
+        assert_eq!(
+            entry(EntryBody::Compaction {
+                summary: "[User]: a\n(filtered 2 lines)".into(),
+                first_kept: None,
+                tokens_before: 7,
+                details: Raw::parse(r#"{"strategy":"verbatim-lines"}"#).unwrap()
+            }),
+            r#"{"type":"compaction","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","summary":"[User]: a\n(filtered 2 lines)","firstKeptEntryId":null,"tokensBefore":7,"details":{"strategy":"verbatim-lines"}}"#
         );
         assert_eq!(
             entry(EntryBody::SessionInfo { name: None }),

@@ -3,8 +3,11 @@
 //! Shapes and key order are those of seed 001 "Events" and reference 2.1-2.3. Messages inside an event are [`Raw`] text,
 //! the same bytes that stand in the session file. An event is written at most once however many clients there are.
 
+mod compaction;
+
 use std::borrow::Cow;
 
+pub use self::compaction::{CompactionEnd, CompactionReason};
 use crate::cli::Dialect;
 use crate::json::{Fields, ObjectWriter, Raw};
 
@@ -120,6 +123,33 @@ pub enum Event {
         /// Why it did not.
         final_error: Option<String>,
     },
+    /// The conversation is about to be shortened.
+    CompactionStart {
+        /// Why.
+        reason: CompactionReason,
+        /// Between two turns of a run.
+        mid_turn: bool,
+    },
+    /// Shortening is over, however it ended.
+    CompactionEnd(Box<CompactionEnd>),
+    /// A failed call of the model that plans a compaction will be made again.
+    SummarizationRetryScheduled {
+        /// Which retry, from 1.
+        attempt: u32,
+        /// How many there will be at most.
+        max_attempts: u32,
+        /// How long until then, in milliseconds.
+        delay_ms: u64,
+        /// Why the last try failed.
+        error_message: String,
+    },
+    /// That call is made again.
+    SummarizationRetryAttemptStart {
+        /// Why the conversation is shortened. `None`: the call is for the summary of a branch.
+        reason: Option<CompactionReason>,
+    },
+    /// No more of these retries will follow.
+    SummarizationRetryFinished,
     /// The session has another model.
     ModelChanged {
         /// The new one.
@@ -252,6 +282,11 @@ impl Event {
             Event::QueueUpdate { .. } => "queue_update",
             Event::AutoRetryStart { .. } => "auto_retry_start",
             Event::AutoRetryEnd { .. } => "auto_retry_end",
+            Event::CompactionStart { .. } => "compaction_start",
+            Event::CompactionEnd(_) => "compaction_end",
+            Event::SummarizationRetryScheduled { .. } => "summarization_retry_scheduled",
+            Event::SummarizationRetryAttemptStart { .. } => "summarization_retry_attempt_start",
+            Event::SummarizationRetryFinished => "summarization_retry_finished",
             Event::ModelChanged { .. } => "model_changed",
             Event::ThinkingLevelChanged { .. } => "thinking_level_changed",
             Event::SessionInfoChanged { .. } => "session_info_changed",
@@ -272,7 +307,22 @@ impl Event {
         let mut object = ObjectWriter::begin(out);
         object.str("type", self.name());
         match self {
-            Event::AgentStart | Event::TurnStart => {}
+            Event::AgentStart | Event::TurnStart | Event::SummarizationRetryFinished => {}
+            Event::CompactionStart { reason, mid_turn } => {
+                object.str("reason", reason.as_str());
+                if *mid_turn {
+                    object.bool("midTurn", true);
+                }
+            }
+            Event::CompactionEnd(end) => end.write(&mut object),
+            Event::SummarizationRetryAttemptStart { reason } => match reason {
+                Some(reason) => {
+                    object.str("source", "compaction").str("reason", reason.as_str());
+                }
+                None => {
+                    object.str("source", "branchSummary");
+                }
+            },
             Event::AgentSettled { aborted } => {
                 object.bool("aborted", *aborted);
             }
@@ -315,7 +365,8 @@ impl Event {
             Event::QueueUpdate { steering, follow_up } => {
                 object.value("steering", steering).value("followUp", follow_up);
             }
-            Event::AutoRetryStart { attempt, max_attempts, delay_ms, error_message } => {
+            Event::AutoRetryStart { attempt, max_attempts, delay_ms, error_message }
+            | Event::SummarizationRetryScheduled { attempt, max_attempts, delay_ms, error_message } => {
                 object.int("attempt", i64::from(*attempt)).int("maxAttempts", i64::from(*max_attempts));
                 object.count("delayMs", *delay_ms).str("errorMessage", error_message);
             }
@@ -406,6 +457,21 @@ impl Event {
                 delay_ms: fields.get("delayMs")?.parse().ok()?,
                 error_message: string("errorMessage")?,
             },
+            "compaction_start" => Event::CompactionStart {
+                reason: CompactionReason::parse(&fields.str("reason")?)?,
+                mid_turn: fields.get("midTurn") == Some("true"),
+            },
+            "compaction_end" => Event::CompactionEnd(Box::new(CompactionEnd::parse(&fields)?)),
+            "summarization_retry_scheduled" => Event::SummarizationRetryScheduled {
+                attempt: fields.get("attempt")?.parse().ok()?,
+                max_attempts: fields.get("maxAttempts")?.parse().ok()?,
+                delay_ms: fields.get("delayMs")?.parse().ok()?,
+                error_message: string("errorMessage")?,
+            },
+            "summarization_retry_attempt_start" => Event::SummarizationRetryAttemptStart {
+                reason: fields.str("reason").and_then(|word| CompactionReason::parse(&word)),
+            },
+            "summarization_retry_finished" => Event::SummarizationRetryFinished,
             "auto_retry_end" => Event::AutoRetryEnd {
                 success: fields.get("success")? == "true",
                 attempt: fields.get("attempt")?.parse().ok()?,
@@ -527,6 +593,15 @@ mod tests {
             r#"{"type":"auto_retry_end","success":false,"attempt":3,"finalError":"529 overloaded_error: Overloaded"}"#,
             r#"{"type":"model_changed","model":{"id":"m"},"previousModel":{"id":"n"},"source":"set"}"#,
             r#"{"type":"thinking_level_changed","level":"off"}"#,
+            r#"{"type":"compaction_start","reason":"manual"}"#,
+            r#"{"type":"compaction_start","reason":"threshold","midTurn":true}"#,
+            r#"{"type":"compaction_end","reason":"manual","result":{"compactedText":"x"},"aborted":false,"willRetry":false}"#,
+            r#"{"type":"compaction_end","reason":"overflow","result":null,"aborted":false,"willRetry":false,"unresolvedOverflow":true,"errorMessage":"e"}"#,
+            r#"{"type":"compaction_end","reason":"threshold","result":null,"aborted":true,"willRetry":false,"midTurn":true,"manualTakeoverPending":true}"#,
+            r#"{"type":"summarization_retry_scheduled","attempt":1,"maxAttempts":3,"delayMs":2000,"errorMessage":"terminated"}"#,
+            r#"{"type":"summarization_retry_attempt_start","source":"compaction","reason":"threshold"}"#,
+            r#"{"type":"summarization_retry_attempt_start","source":"branchSummary"}"#,
+            r#"{"type":"summarization_retry_finished"}"#,
             r#"{"type":"session_info_changed","name":"n"}"#,
             r#"{"type":"session_info_changed"}"#,
         ]
@@ -554,7 +629,7 @@ mod tests {
             event.write_line(&mut out);
             assert_eq!(String::from_utf8(out).unwrap().trim_end_matches('\n'), line);
         }
-        assert_eq!(names.len(), 18, "an event without a line in the corpus");
+        assert_eq!(names.len(), 23, "an event without a line in the corpus");
     }
 
     #[test]

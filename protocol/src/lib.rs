@@ -7,7 +7,7 @@
 //! * [`command`], [`event`], [`response`] are the records of the RPC protocol; [`link`] is what shim and daemon say
 //!   to each other around them.
 //! * [`message`], [`entry`] are what a session is made of; [`model`] is what a model is asked and what it answers;
-//!   [`tool`] is what a tool is told and what it returns.
+//!   [`tool`] is what a tool is told and what it returns; [`transcript`] is a conversation as text.
 //! * [`trust`] is the file of remembered decisions about projects.
 //! * [`cli`] is the one definition of the command line, read by the shim and by the daemon.
 //!
@@ -30,6 +30,7 @@ pub mod model;
 pub mod response;
 pub mod time;
 pub mod tool;
+pub mod transcript;
 pub mod trust;
 
 pub use json::Raw;

@@ -4,10 +4,10 @@ use atomic_protocol::Raw;
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{Fields, ObjectWriter};
 use atomic_protocol::message::{Block, Message};
+use atomic_protocol::transcript::transcript;
 
 use crate::entry::{Kind, Role};
 use crate::splice::with_fields;
-use crate::transcript::transcript;
 use crate::{Store, StoredEntry};
 
 /// The strategy of compactions that are boundaries. Others (summaries by other programs) hide nothing and add nothing.
@@ -48,6 +48,34 @@ pub fn context_at(store: &Store, leaf: Option<&EntryId>) -> Context {
         thinking: path.iter().rev().find_map(|entry| thinking(entry)),
         model: path.iter().rev().find_map(|entry| model(entry)),
     }
+}
+
+/// What a compaction at the leaf works on.
+#[derive(Clone, Debug, Default)]
+pub struct Shortenable {
+    /// The entry of the branch's last boundary, whose text is shortened again.
+    pub previous: Option<Raw>,
+    /// Messages from the first one that the boundary kept, or all of the branch, each with its entry.
+    pub messages: Vec<(EntryId, Raw)>,
+}
+
+/// The part of the branch at the session's leaf that a compaction works on.
+pub fn shortenable(store: &Store) -> Shortenable {
+    let path: Vec<&StoredEntry> =
+        store.branch(store.leaf()).into_iter().map(|at| &store.entries()[at]).collect();
+    let boundary = path.iter().rposition(|entry| is_boundary(entry));
+    let from = boundary.map_or(0, |at| kept_from(path[at], &path[..at]).unwrap_or(at + 1));
+    // A boundary stands for no message, so the kept messages before it and those behind it follow each other.
+    let messages =
+        path[from..].iter().filter_map(|entry| Some((entry.id.clone(), message(entry)?))).collect();
+    Shortenable { previous: boundary.map(|at| path[at].line.clone()), messages }
+}
+
+/// Where the messages begin that a boundary kept.
+fn kept_from(boundary: &StoredEntry, before: &[&StoredEntry]) -> Option<usize> {
+    let fields = Fields::parse(boundary.line.as_str()).ok()?;
+    let id = fields.str("firstKeptEntryId")?;
+    before.iter().position(|entry| entry.id.as_str() == id)
 }
 
 fn is_boundary(entry: &StoredEntry) -> bool {
@@ -133,10 +161,7 @@ fn message(entry: &StoredEntry) -> Option<Raw> {
 /// as messages it could begin with the result of a call that is gone, which providers refuse.
 fn compacted(boundary: &StoredEntry, before: &[&StoredEntry]) -> Raw {
     let fields = Fields::parse(boundary.line.as_str()).unwrap_or_default();
-    let kept_from = fields
-        .str("firstKeptEntryId")
-        .and_then(|id| before.iter().position(|entry| entry.id.as_str() == id))
-        .unwrap_or(before.len());
+    let kept_from = kept_from(boundary, before).unwrap_or(before.len());
     let kept =
         transcript(before[kept_from..].iter().filter_map(|entry| Message::parse(&message(entry)?).ok()));
     let summary = fields.str("summary").unwrap_or_default();

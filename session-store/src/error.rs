@@ -178,6 +178,14 @@ pub enum Error {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// A session file could not be copied.
+    #[error("cannot copy the session file to {}: {source}", path.display())]
+    Copy {
+        /// Where the copy should go.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// The store was opened for reading only.
     #[error("the session file {} was opened for reading only", path.display())]
     ReadOnly {

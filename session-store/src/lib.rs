@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod context;
 mod delete;
 mod entry;
@@ -34,14 +35,14 @@ mod paths;
 mod splice;
 mod stats;
 mod store;
-mod transcript;
 mod tree;
 
 #[cfg_attr(unix, path = "unix.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod platform;
 
-pub use context::{Context, context, context_at};
+pub use backup::backup;
+pub use context::{Context, Shortenable, context, context_at, shortenable};
 pub use delete::delete;
 pub use entry::{Kind, Role, StoredEntry};
 pub use error::{Error, Holder};

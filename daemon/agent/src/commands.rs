@@ -23,7 +23,8 @@ pub(crate) const ALREADY_PROCESSING: &str = "Agent is already processing. Specif
 /// A prompt whose hooks are out.
 #[derive(Debug)]
 pub(crate) struct PendingPrompt {
-    hook: HookId,
+    /// `None`: it waits for a compaction to make room.
+    hook: Option<HookId>,
     request: RequestId,
     text: String,
     images: Vec<Block>,
@@ -31,6 +32,20 @@ pub(crate) struct PendingPrompt {
     /// The `input` hook was answered; `before_agent_start` is out.
     starting: bool,
     aborted: bool,
+}
+
+impl PendingPrompt {
+    pub(crate) fn abort(&mut self) {
+        self.aborted = true;
+    }
+
+    pub(crate) fn waits_for_compaction(&self) -> bool {
+        self.hook.is_none()
+    }
+
+    pub(crate) fn request(&self) -> RequestId {
+        self.request
+    }
 }
 
 impl Agent {
@@ -107,6 +122,7 @@ impl Agent {
             }
             AgentCommand::Navigate { leaf, context, label, answer } => {
                 (self.leaf, self.context) = (leaf, context);
+                self.weights.clear();
                 if let Some((target, label)) = label {
                     self.append(EntryBody::Label { target, label: Some(label) });
                 }
@@ -130,6 +146,15 @@ impl Agent {
             }
             AgentCommand::AbortRetry => {
                 self.abort_retry();
+                self.answer(request, Ok(None));
+            }
+            AgentCommand::Compact { query } => self.compact(request, query),
+            AgentCommand::AbortCompaction => {
+                self.answer(request, Ok(None));
+                self.abort_compaction();
+            }
+            AgentCommand::SetAutoCompaction(enabled) => {
+                self.compaction_policy.enabled = enabled;
                 self.answer(request, Ok(None));
             }
             AgentCommand::SetName(name) => {
@@ -199,6 +224,11 @@ impl Agent {
             self.enqueue(Queued { text, images }, behavior);
             return self.queue_changed(request, Some(disposition("queued")));
         }
+        let Some(AgentCommand::Prompt { text, images, behavior }) =
+            self.park(request, AgentCommand::Prompt { text, images, behavior })
+        else {
+            return;
+        };
         let busy = self.run.is_some() || self.preflight.is_some();
         if busy && behavior.is_none() {
             return self.answer(request, Err(ALREADY_PROCESSING.to_owned()));
@@ -206,8 +236,15 @@ impl Agent {
         let ask =
             Hook::Input { text: text.clone(), images: images.clone(), behavior: behavior.filter(|_| busy) };
         let hook = self.ask(ask);
-        let pending =
-            PendingPrompt { hook, request, text, images, behavior, starting: false, aborted: false };
+        let pending = PendingPrompt {
+            hook: Some(hook),
+            request,
+            text,
+            images,
+            behavior,
+            starting: false,
+            aborted: false,
+        };
         if busy {
             self.queueing.push(pending);
         } else {
@@ -217,17 +254,14 @@ impl Agent {
 
     /// Takes the answer of a prompt's hook. Gives it back when the hook is not one of ours.
     pub(crate) fn prompt_hook_answered(&mut self, hook: HookId, answer: HookAnswer) -> Option<HookAnswer> {
-        if let Some(at) = self.queueing.iter().position(|pending| pending.hook == hook) {
+        if let Some(at) = self.queueing.iter().position(|pending| pending.hook == Some(hook)) {
             let pending = self.queueing.remove(at);
             self.input_answered(pending, answer);
             return None;
         }
-        match self.preflight.take_if(|pending| pending.hook == hook) {
+        match self.preflight.take_if(|pending| pending.hook == Some(hook)) {
             None => return Some(answer),
-            Some(pending) if pending.aborted => {
-                self.answer(pending.request, Err("The prompt was aborted before it started".to_owned()));
-                self.answer_aborts();
-            }
+            Some(pending) if pending.aborted => self.refuse_aborted(&pending),
             Some(pending) if pending.starting => {
                 let (messages, system) = match answer {
                     HookAnswer::Start { messages, system } => (messages, system),
@@ -240,21 +274,58 @@ impl Agent {
         None
     }
 
+    /// An entry could not be written: prompts whose hook was not asked for that are refused.
+    pub(crate) fn prompts_broke(&mut self, error: &str, asked: impl Fn(HookId) -> bool) {
+        let lost = |pending: &PendingPrompt| pending.hook.is_some_and(|hook| !asked(hook));
+        let mut refused: Vec<PendingPrompt> =
+            self.preflight.take_if(|pending| lost(pending)).into_iter().collect();
+        refused.extend(self.queueing.extract_if(.., |pending| lost(pending)));
+        for pending in refused {
+            self.answer(pending.request, Err(error.to_owned()));
+        }
+        if self.preflight.is_none() && self.run.is_none() {
+            self.answer_aborts();
+        }
+    }
+
+    fn refuse_aborted(&mut self, pending: &PendingPrompt) {
+        self.answer(pending.request, Err("The prompt was aborted before it started".to_owned()));
+        self.answer_aborts();
+    }
+
     fn input_answered(&mut self, mut pending: PendingPrompt, answer: HookAnswer) {
         match answer {
             HookAnswer::Handled => return self.answer(pending.request, Ok(Some(disposition("handled")))),
             HookAnswer::Transform { text, images } => (pending.text, pending.images) = (text, images),
             _ => {}
         }
-        if self.run.is_some() || self.preflight.is_some() {
+        let wanted = self.manual_compaction();
+        if wanted {
+            self.resume_after_manual();
+        }
+        if self.run.is_some() || self.preflight.is_some() || wanted {
             self.enqueue(Queued { text: pending.text, images: pending.images }, pending.behavior);
             return self.queue_changed(pending.request, Some(disposition("queued")));
         }
         if self.model.is_none() {
             return self.answer(pending.request, Err(NO_MODEL.to_owned()));
         }
+        if self.make_room() {
+            pending.hook = None;
+            self.preflight = Some(pending);
+        } else {
+            self.before_start(pending);
+        }
+    }
+
+    /// The compaction that a prompt waited for is over, however it ended.
+    pub(crate) fn prompt_compacted(&mut self, pending: PendingPrompt) {
+        if pending.aborted { self.refuse_aborted(&pending) } else { self.before_start(pending) }
+    }
+
+    fn before_start(&mut self, mut pending: PendingPrompt) {
         let ask = Hook::BeforeAgentStart { text: pending.text.clone(), images: pending.images.clone() };
-        pending.hook = self.ask(ask);
+        pending.hook = Some(self.ask(ask));
         pending.starting = true;
         self.preflight = Some(pending);
     }
@@ -265,6 +336,7 @@ impl Agent {
         if self.broken {
             // The file failed before: the message must be in it before the prompt is accepted, else it is refused.
             self.broken = false;
+            self.recovery.renew();
             let id = self.append_message(user.clone());
             run.messages.push((id.clone(), user.clone()));
             run.steps.push_back(Step::Announced(user));
@@ -284,6 +356,9 @@ impl Agent {
         self.aborts.push(request);
         if let Some(pending) = &mut self.preflight {
             pending.aborted = true;
+            if pending.waits_for_compaction() {
+                self.cancel_compaction();
+            }
             return;
         }
         if self.run.is_none() {
@@ -310,7 +385,7 @@ impl Agent {
 }
 
 /// A prompt without a model (the phrase "No model selected." is the reference's).
-const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
+pub(crate) const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
      agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
      choose a model with set_model.";
 

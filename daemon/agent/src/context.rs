@@ -36,7 +36,7 @@ const REDACTED: &str = "[Reasoning redacted]";
 const IMAGE_CHARS: u64 = 4800;
 
 /// UTF-16 units taken for one token.
-const CHARS_PER_TOKEN: u64 = 4;
+pub(crate) const CHARS_PER_TOKEN: u64 = 4;
 
 /// How a conversation is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,7 +220,7 @@ fn is_good(message: &AssistantMessage) -> bool {
 }
 
 /// Blocks of a user-like message that a model sees. A type we do not know is the provider adapter's to judge.
-fn visible_to_model(block: &Block) -> bool {
+pub(crate) fn visible_to_model(block: &Block) -> bool {
     match block {
         Block::Text { text, .. } => !text.trim().is_empty(),
         Block::Image { .. } | Block::Other(_) => true,
@@ -291,6 +291,12 @@ pub fn estimate_tokens(messages: &[Raw]) -> u64 {
     messages.iter().filter_map(|raw| Message::parse(raw).ok()).map(|message| estimate(&message)).sum()
 }
 
+/// The message stands for a shortened part of the conversation.
+pub(crate) fn is_compaction(message: &Raw) -> bool {
+    json::Fields::parse(message.as_str())
+        .is_ok_and(|fields| fields.str("customType").as_deref() == Some("compaction"))
+}
+
 /// Tokens of the context as the provider last counted them, and an estimate of what came after. `None` until there is
 /// an answer that says what it used; right after a compaction nobody knows.
 pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
@@ -307,6 +313,20 @@ pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
     })
 }
 
+/// What a message takes by estimate, and what it says was used if it is a good answer.
+pub(crate) fn weigh(raw: &Raw) -> (u64, u64) {
+    match Message::parse(raw) {
+        Ok(message) => {
+            let used = match &message {
+                Message::Assistant(answer) if is_good(answer) => used_tokens(&answer.usage),
+                _ => 0,
+            };
+            (estimate(&message), used)
+        }
+        Err(_) => (0, 0),
+    }
+}
+
 /// Tokens of a request and its answer; some providers leave the sum out.
 fn used_tokens(usage: &Usage) -> u64 {
     match usage.total_tokens {
@@ -317,7 +337,7 @@ fn used_tokens(usage: &Usage) -> u64 {
     }
 }
 
-fn estimate(message: &Message) -> u64 {
+pub(crate) fn estimate(message: &Message) -> u64 {
     let chars: u64 = match message {
         Message::User(UserMessage { content, .. })
         | Message::Custom(CustomMessage { content, exclude_from_context: false, .. }) => match content {
@@ -346,9 +366,10 @@ fn block_chars(block: &Block) -> u64 {
     }
 }
 
-/// Length as JavaScript counts it.
-fn units(text: &str) -> u64 {
-    text.encode_utf16().count() as u64
+/// Length as JavaScript counts it. Each character is one unit and those of four bytes are two; of a character's bytes all
+/// but the first are 0b10xxxxxx. Written so that it runs as fast as memory gives it.
+pub(crate) fn units(text: &str) -> u64 {
+    text.bytes().map(|byte| u64::from(byte & 0xC0 != 0x80) + u64::from(byte >= 0xF0)).sum()
 }
 
 #[cfg(test)]

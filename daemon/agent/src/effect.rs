@@ -10,8 +10,9 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
+use crate::compaction::{Begin, Plan};
 use crate::hook::{Hook, HookId};
-use crate::input::{ModelCallId, RequestId, TimerId, ToolRunId};
+use crate::input::{ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
 
 /// One thing to do. The actor performs effects strictly in order; when an append fails it drops the rest of the batch and
 /// feeds [`AppendFailed`](crate::Input::AppendFailed).
@@ -32,6 +33,19 @@ pub enum Effect {
     CallModel(ModelCall),
     /// The call's events are not wanted any more.
     CancelModel(ModelCallId),
+    /// Do a step of planning a compaction, beside the session's task, and feed its outcome.
+    Plan(Box<PlanCall>),
+    /// The step's outcome is not wanted any more.
+    CancelPlan(PlanId),
+    /// Copy the session's file, if it has one, beside itself, and feed where the copy is.
+    Backup {
+        /// Names the compaction's step.
+        plan: PlanId,
+        /// Part of the copy's name.
+        label: &'static str,
+    },
+    /// Feed the conversation at the leaf, as the session store builds it.
+    ReadContext(PlanId),
     /// Run a tool and feed its updates and its result.
     RunTool {
         /// Names the execution.
@@ -55,6 +69,32 @@ pub enum Effect {
         /// The question.
         ask: Hook,
     },
+}
+
+/// A step of planning a compaction.
+#[derive(Clone, Debug)]
+pub struct PlanCall {
+    /// Names the step.
+    pub plan: PlanId,
+    /// What to do.
+    pub stage: PlanStage,
+    /// The planner.
+    pub model: Arc<Model>,
+    /// How much it may think.
+    pub thinking: ThinkingLevel,
+    /// Tokens that fit into its context window; 0 when that is not known.
+    pub window: u64,
+}
+
+/// What to do in a step of planning.
+#[derive(Clone, Debug)]
+pub enum PlanStage {
+    /// Prepare the branch and ask the planner.
+    Begin(Begin),
+    /// Ask the planner.
+    Ask(Plan),
+    /// Do without a planner.
+    Fresh(Plan),
 }
 
 /// A model to call.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use atomic_protocol::entry::{EntryBody, EntryId};
-use atomic_protocol::event::Event;
+use atomic_protocol::event::{CompactionReason, Event};
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::role;
 use atomic_protocol::model::ModelFailure;
@@ -29,6 +29,8 @@ struct Open {
     agent: bool,
     turn: bool,
     message: bool,
+    /// A `compaction_start` without its end: why, and whether between turns.
+    compaction: Option<(CompactionReason, bool)>,
 }
 
 /// What clients were told, with a way back to before the batch that failed.
@@ -62,6 +64,21 @@ impl Announced {
             Event::TurnEnd { .. } => |open| open.turn = false,
             Event::MessageStart { .. } => |open| open.message = true,
             Event::MessageEnd { .. } => |open| open.message = false,
+            Event::CompactionStart { reason, mid_turn } => match (reason, mid_turn) {
+                (CompactionReason::Manual, _) => {
+                    |open| open.compaction = Some((CompactionReason::Manual, false))
+                }
+                (CompactionReason::Threshold, false) => {
+                    |open| open.compaction = Some((CompactionReason::Threshold, false))
+                }
+                (CompactionReason::Threshold, true) => {
+                    |open| open.compaction = Some((CompactionReason::Threshold, true))
+                }
+                (CompactionReason::Overflow, _) => {
+                    |open| open.compaction = Some((CompactionReason::Overflow, false))
+                }
+            },
+            Event::CompactionEnd(_) => |open| open.compaction = None,
             _ => return self.emitted += 1,
         };
         change(&mut self.open);
@@ -87,6 +104,10 @@ impl Announced {
 
     pub(crate) fn in_turn(&self) -> bool {
         self.open.turn
+    }
+
+    pub(crate) fn compaction(&self) -> Option<(CompactionReason, bool)> {
+        self.open.compaction
     }
 
     pub(crate) fn in_message(&self) -> bool {
@@ -126,6 +147,18 @@ impl Agent {
         self.retries = self.announced.open.retries;
         self.context.retain(|(id, _)| !lost.contains(id));
         self.dropped_answers(&dropped, error);
+        let asked = |hook| {
+            !dropped.iter().any(|effect| matches!(effect, Effect::Ask { hook: lost, .. } if *lost == hook))
+        };
+        self.prompts_broke(error, asked);
+        let performed = |plan| {
+            !dropped.iter().any(|effect| match effect {
+                Effect::Plan(call) => call.plan == plan,
+                Effect::Backup { plan: asked, .. } => *asked == plan,
+                _ => false,
+            })
+        };
+        self.compaction_broke(error, performed);
         if self.run.is_some() {
             self.end_broken_run(error, &dropped, &lost);
         } else if settled {

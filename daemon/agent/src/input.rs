@@ -9,6 +9,7 @@ use atomic_protocol::message::Block;
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
 
+use crate::compaction::PlanOutcome;
 use crate::effect::Effect;
 use crate::hook::{HookAnswer, HookId};
 
@@ -27,6 +28,10 @@ pub struct TimerId(pub u64);
 /// One execution of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ToolRunId(pub u64);
+
+/// One step of a compaction. Outcomes of a step that is not the current one are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlanId(pub u64);
 
 /// What can happen to an agent.
 #[derive(Debug)]
@@ -72,6 +77,27 @@ pub enum Input {
     BashFinished {
         /// A `bashExecution` message.
         message: Raw,
+    },
+    /// A step of planning a compaction is done. Every `Plan` effect leads to exactly one of these, unless it is cancelled.
+    Planned {
+        /// Which step.
+        plan: PlanId,
+        /// What came of it.
+        outcome: PlanOutcome,
+    },
+    /// The session's file was copied, as `Backup` asked for.
+    BackedUp {
+        /// Which step.
+        plan: PlanId,
+        /// Where the copy is; none when there is no file. Or what went wrong, naming the file.
+        backup: Result<Option<String>, String>,
+    },
+    /// The conversation at the leaf, as `ReadContext` asked for.
+    Context {
+        /// Which step.
+        plan: PlanId,
+        /// The messages, with the entry each came from.
+        messages: Vec<(EntryId, Raw)>,
     },
     /// An entry could not be written. Nothing after it in the batch was performed.
     AppendFailed {
@@ -158,6 +184,15 @@ pub enum AgentCommand {
     SetAutoRetry(bool),
     /// Give a retry up that is being waited for.
     AbortRetry,
+    /// Shorten the conversation; answer when that is done. An active run is aborted first.
+    Compact {
+        /// What matters, instead of what the settings say.
+        query: Option<String>,
+    },
+    /// Give up shortening the conversation, whoever asked for it.
+    AbortCompaction,
+    /// Shorten the conversation by itself, or not.
+    SetAutoCompaction(bool),
     /// Name the session.
     SetName(String),
 }

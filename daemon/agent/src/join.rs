@@ -6,14 +6,18 @@ use crate::Agent;
 use crate::run::{Then, Waiting};
 
 impl Agent {
-    /// The records that bring a joiner up to date: the run, the turn, the answer so far, the running tools. Empty when no
-    /// run was announced.
+    /// The records that bring a joiner up to date: the run, the turn, the answer so far, the running tools, a compaction
+    /// under way. Empty when nothing of that was announced.
     pub fn joining(&self) -> Vec<Event> {
         let mut events = Vec::new();
+        let compaction =
+            self.announced.compaction().map(|(reason, mid_turn)| Event::CompactionStart { reason, mid_turn });
         if !self.announced.in_agent() {
+            events.extend(compaction);
             return events;
         }
         events.push(Event::AgentStart);
+        events.extend(compaction);
         if self.announced.in_turn() {
             events.push(Event::TurnStart);
         }

@@ -15,6 +15,7 @@
 //!                    │ no
 //!                agent_end ──► failed in passing? ──yes──► wait ──► next run
 //!                    │ no
+//!                    ├──► window full? ──yes──► compaction ──► next run, or on
 //!                    ├──► queue not empty? ──yes──► next run
 //!                    │ no
 //!               agent_settled ──► idle
@@ -32,6 +33,8 @@
 
 mod answer;
 mod commands;
+mod compacting;
+pub mod compaction;
 pub mod context;
 mod effect;
 mod failure;
@@ -39,12 +42,15 @@ mod hook;
 mod ids;
 mod input;
 mod join;
+mod overflow;
 pub mod prompt;
 mod queue;
 mod reload;
 mod retry;
 mod run;
 mod tools;
+mod triggers;
+mod weights;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,18 +63,22 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-pub use effect::{Effect, ModelCall};
+pub use compacting::CompactionPolicy;
+pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
-pub use input::{AgentCommand, Input, ModelCallId, RequestId, TimerId, ToolRunId};
+pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
 use crate::commands::PendingPrompt;
+use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
 use crate::prompt::PromptParts;
 use crate::queue::Queues;
 use crate::run::Run;
+use crate::triggers::Recovery;
+use crate::weights::{Tokens, Weights};
 
 /// What an agent starts from.
 pub struct Config {
@@ -90,6 +100,8 @@ pub struct Config {
     pub follow_up_mode: QueueMode,
     /// What happens when a model call fails in passing.
     pub retry: RetryPolicy,
+    /// When the conversation is shortened.
+    pub compaction: CompactionPolicy,
 }
 
 /// One session's agent.
@@ -127,6 +139,12 @@ pub struct Agent {
     /// An append failed; the next prompt must be in the file before it is accepted.
     broken: bool,
     announced: Announced,
+
+    compaction: Option<Compacting>,
+    compaction_policy: CompactionPolicy,
+    manual: Manual,
+    recovery: Recovery,
+    weights: Weights,
 }
 
 impl Agent {
@@ -158,6 +176,11 @@ impl Agent {
             call_ids: HashSet::new(),
             broken: false,
             announced: Announced::default(),
+            compaction: None,
+            compaction_policy: config.compaction,
+            manual: Manual::default(),
+            recovery: Recovery::default(),
+            weights: Weights::default(),
         }
     }
 
@@ -189,10 +212,18 @@ impl Agent {
             Input::ToolUpdate { run, output } => self.tool_update(run, output),
             Input::ToolDone { run, output } => self.tool_done(run, output),
             Input::HookAnswer { hook, answer } => self.hook_answered(hook, answer),
-            Input::Timer(timer) => self.timer(timer),
+            Input::Timer(timer) => {
+                self.timer(timer);
+                self.planner_timer(timer);
+            }
+            Input::Planned { plan, outcome } => self.planned(plan, outcome),
+            Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
+            Input::Context { plan, messages } => self.rebuilt(plan, messages),
             Input::BashFinished { message } => self.bash_finished(message),
             Input::AppendFailed { error, dropped } => self.append_failed(&error, dropped),
         }
+        self.advance();
+        self.begin_manual();
         self.advance();
         std::mem::take(&mut self.out)
     }
@@ -202,9 +233,16 @@ impl Agent {
         self.run.is_some()
     }
 
-    /// Nothing is active, not even a prompt in preflight.
+    /// Nothing is active, not even a prompt in preflight or a compaction.
     pub fn is_idle(&self) -> bool {
-        self.run.is_none() && self.preflight.is_none() && self.queueing.is_empty()
+        self.run.is_none() && self.preflight.is_none() && self.queueing.is_empty() && self.manual_is_over()
+    }
+
+    /// Tokens that the conversation takes. `None`: nobody knows, since it was shortened and no answer has said yet.
+    pub fn context_tokens(&mut self) -> Option<u64> {
+        let Tokens { count, counted } = self.weights.tokens(&self.context);
+        let shortened = || self.context.first().is_some_and(|(_, first)| context::is_compaction(first));
+        (counted || !shortened()).then_some(count)
     }
 
     /// The model.
@@ -284,7 +322,8 @@ impl Agent {
 
     fn bash_finished(&mut self, message: Raw) {
         self.bash.push(message);
-        if self.run.is_none() {
+        // What is being shortened must not grow behind the compactor's back.
+        if self.run.is_none() && self.compaction.is_none() {
             self.flush_bash();
         }
     }

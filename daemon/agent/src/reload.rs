@@ -6,7 +6,7 @@ use atomic_protocol::command::QueueMode;
 use atomic_protocol::model::Model;
 
 use crate::prompt::PromptParts;
-use crate::{Agent, RetryPolicy};
+use crate::{Agent, CompactionPolicy, RetryPolicy};
 
 /// The part of [`crate::Config`] that files decide and that may change while a session lives.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Reloaded {
     pub follow_up_mode: QueueMode,
     /// What happens when a model call fails in passing.
     pub retry: RetryPolicy,
+    /// When the conversation is shortened.
+    pub compaction: CompactionPolicy,
 }
 
 impl Agent {
@@ -36,6 +38,7 @@ impl Agent {
         self.queues.steering_mode = reloaded.steering_mode;
         self.queues.follow_up_mode = reloaded.follow_up_mode;
         self.retry = reloaded.retry;
+        self.compaction_policy = reloaded.compaction;
     }
 
     /// What the system prompt is made of now.

@@ -9,6 +9,7 @@ use atomic_protocol::model::ModelFailure;
 use crate::Agent;
 use crate::effect::Effect;
 use crate::input::TimerId;
+use crate::overflow;
 use crate::run::{Run, Step, Waiting};
 
 /// Settings `retry.*`.
@@ -48,18 +49,6 @@ const LASTING: [&str; 9] = [
     "out of budget",
     "quota exceeded",
     "billing",
-];
-
-/// Words of a conversation that is too long: another call would fail the same way.
-const TOO_LONG: [&str; 8] = [
-    "prompt is too long",
-    "prompt too long",
-    "request_too_large",
-    "context_length_exceeded",
-    "context length",
-    "context window",
-    "too many tokens",
-    "maximum prompt length",
 ];
 
 /// Words of failures that pass, when there is no status.
@@ -197,7 +186,7 @@ impl Agent {
 fn passes(failure: &ModelFailure) -> bool {
     let text = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&TOO_LONG) {
+    if overflow::says_too_long(&failure.message) {
         return false;
     }
     // Who answers knows best.

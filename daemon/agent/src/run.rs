@@ -19,6 +19,7 @@ use crate::hook::{Hook, HookAnswer, HookId};
 use crate::input::{ModelCallId, TimerId};
 use crate::queue::Queued;
 use crate::tools::ToolBatch;
+use crate::triggers::Ending;
 use crate::{Agent, message_entry, prompt};
 
 /// A run that is not over.
@@ -40,6 +41,10 @@ pub(crate) struct Run {
     pub(crate) terminated: bool,
     /// How the last answer failed, if it did.
     pub(crate) failure: Option<ModelFailure>,
+    /// How the last answer ended.
+    pub(crate) ending: Option<Ending>,
+    /// The last request was not sent, since it would not have fitted.
+    pub(crate) refused: bool,
     /// A system prompt that holds for this run only.
     system: Option<String>,
 }
@@ -62,8 +67,14 @@ pub(crate) enum Step {
     Tools,
     TurnEnd,
     AfterTurn,
+    /// Go on after tools.
+    NextTurn,
+    /// End the turn without a request, with this error.
+    Unsent(String),
     AgentEnd,
     AfterRun,
+    /// The last answer stands: go on with the queues or settle.
+    GoOn,
     Settle,
 }
 
@@ -75,6 +86,8 @@ pub(crate) enum Waiting {
     Tools,
     /// The time for the next try.
     Retry(TimerId),
+    /// The conversation is being shortened.
+    Compaction,
 }
 
 /// What an answered hook leads to.
@@ -107,6 +120,8 @@ impl Run {
             batch: None,
             terminated: false,
             failure: None,
+            ending: None,
+            refused: false,
             system,
         }
     }
@@ -169,12 +184,20 @@ impl Agent {
                 self.ask_then(Hook::TurnEnd { message, results }, Then::Emit(event));
             }
             Step::AfterTurn => self.after_turn(),
+            Step::NextTurn => self.next_turn(true),
+            Step::Unsent(error) => {
+                self.active().refused = true;
+                let model =
+                    self.model.clone().expect("a run starts only with a model, and a model is only replaced");
+                self.finish_answer(Answer::new(&model, self.now), End::Failed(ModelFailure::new(error)));
+            }
             Step::AgentEnd => {
                 let messages: Vec<Raw> =
                     self.active().messages.iter().map(|(_, message)| message.clone()).collect();
                 self.ask_then(Hook::AgentEnd { messages: messages.clone() }, Then::EndRun(messages));
             }
             Step::AfterRun => self.after_run(),
+            Step::GoOn => self.go_on(),
             Step::Settle => self.ask_then(Hook::AgentSettled, Then::Settle),
         }
     }
@@ -201,7 +224,11 @@ impl Agent {
             Then::Emit(event) => self.emit(event),
             Then::Write(message) => {
                 let message = replaced(message, answer);
-                let is_result = role(&message).as_deref() == Some("toolResult");
+                let role = role(&message);
+                let is_result = role.as_deref() == Some("toolResult");
+                if role.as_deref() == Some("user") {
+                    self.recovery.renew();
+                }
                 let id = self.append_message(message.clone());
                 let run = self.active();
                 run.messages.push((id, message.clone()));
@@ -318,6 +345,7 @@ impl Agent {
         run.messages.push((id, message.clone()));
         let calls = typed.tool_calls().next().is_some();
         let failed = matches!(typed.stop_reason, StopReason::Error | StopReason::Aborted);
+        run.ending = Some(Ending::from(&typed));
         run.turn = Some((typed, message.clone()));
         if calls && !failed {
             run.steps.push_front(Step::Tools);
@@ -350,6 +378,14 @@ impl Agent {
             run.steps.extend([Step::AgentEnd, Step::AfterRun]);
             return;
         }
+        if !had_tools || run.aborted || !self.make_room_between_turns() {
+            self.next_turn(had_tools);
+        }
+    }
+
+    /// Another turn, if there is anything to do in it.
+    fn next_turn(&mut self, had_tools: bool) {
+        let run = self.active();
         if run.aborted {
             // Aborted during tools: the reference closes with one more turn that holds an empty aborted answer.
             run.steps.extend([Step::TurnStart, Step::CallModel]);
@@ -385,16 +421,25 @@ impl Agent {
     /// After `agent_end`: messages that still wait get a run of their own, unless the last answer failed; then they stay
     /// in the queue for the next prompt, since another call would most likely fail the same way.
     fn after_run(&mut self) {
-        if self.retry_failure() {
-            return;
+        if !self.retry_failure() && !self.recover() {
+            self.go_on();
         }
+    }
+
+    fn go_on(&mut self) {
+        let wanted = self.manual_compaction();
         let run = self.active();
         let ends = (run.failure.is_some() && !run.aborted) || run.keep_queue;
-        if !self.queues.has_due() || ends {
+        if !self.queues.has_due() || ends || wanted {
             self.active().steps.push_back(Step::Settle);
             return;
         }
         self.answer_aborts();
+        self.run_queues();
+    }
+
+    /// Starts a run for what waits in the queues.
+    pub(crate) fn run_queues(&mut self) {
         let mut queued = self.queues.take_steering();
         if queued.is_empty() {
             queued = self.queues.take_follow_up();
@@ -412,6 +457,10 @@ impl Agent {
         run.aborted = true;
         match run.waiting.take() {
             Some(Waiting::Retry(_)) => self.give_up_retrying(),
+            Some(Waiting::Compaction) => {
+                run.waiting = Some(Waiting::Compaction);
+                self.cancel_compaction();
+            }
             Some(Waiting::Model(call, answer)) => {
                 let text = if answer.started { ABORTED_DURING } else { ABORTED_BEFORE };
                 self.out.push(Effect::CancelModel(call));

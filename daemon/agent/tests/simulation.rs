@@ -5,6 +5,7 @@
 
 mod support;
 
+use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
 use atomic_agent::{AgentCommand, HookAnswer, Input};
 use atomic_protocol::command::{QueueMode, StreamingBehavior};
 use atomic_protocol::event::Event;
@@ -12,7 +13,7 @@ use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
 use atomic_protocol::model::{ModelEvent, ModelFailure};
 use atomic_protocol::tool::ToolOutput;
-use support::{World, calls, done, text};
+use support::{World, calls, done, text, using};
 
 /// SplitMix64: small, seeded, good enough to pick cases.
 struct Dice(u64);
@@ -27,16 +28,25 @@ impl Dice {
     }
 }
 
+/// Room of the model, in tokens.
+const WINDOW: u64 = 10_000;
+
+/// Steps of planning that one compaction may take: the first, retries, trimming down to a line, the last resort.
+const STEPS: usize = 1 + 3 + 12 + 1;
+
+/// Recoveries that one user message may bring: overflow, truncation, and three continuations at the output limit.
+const RECOVERIES: usize = 5;
+
 fn play(seed: u64) {
     let mut dice = Dice(seed);
-    let mut world = World::new();
+    let mut world = World::with_window(WINDOW, 500);
     let mut admitted: Vec<(u64, String)> = Vec::new();
     let mut cleared: Vec<String> = Vec::new();
     let failing = dice.roll(4) == 0;
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
         let name = format!("m{step}");
-        match dice.roll(16) {
+        match dice.roll(18) {
             0 | 1 => {
                 let behavior =
                     [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
@@ -74,6 +84,13 @@ fn play(seed: u64) {
                     AgentCommand::SetFollowUpMode(mode)
                 });
             }
+            16 => {
+                world.ask(match dice.roll(6) {
+                    0 => AgentCommand::AbortCompaction,
+                    1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
+                    _ => AgentCommand::Compact { query: None },
+                });
+            }
             7 if failing => world.full = dice.roll(3) == 0,
             8 if dice.roll(2) == 0 => {
                 world.ask(match dice.roll(4) {
@@ -99,6 +116,7 @@ fn play(seed: u64) {
             && world.hooks.is_empty()
             && world.tools.is_empty()
             && world.open_calls.is_empty()
+            && world.plans.is_empty()
         {
             world.ring();
             continue;
@@ -108,6 +126,8 @@ fn play(seed: u64) {
         }
         if let Some((hook, _)) = world.hooks.pop() {
             world.feed(Input::HookAnswer { hook, answer: HookAnswer::Go });
+        } else if !world.plans.is_empty() {
+            world.planner_says("1,3");
         } else if !world.tools.is_empty() {
             world.tool_done(0, ToolOutput::text("r"));
         } else {
@@ -120,6 +140,14 @@ fn play(seed: u64) {
     for asked in &world.asked {
         assert!(world.answers.contains_key(asked), "request {asked} was never answered");
     }
+    // Compactions are paid for by what happened: each kind of recovery once for a user message, and a planner is asked a
+    // bounded number of times for each.
+    let count = |kind: fn(&Event) -> bool| world.events.iter().filter(|event| kind(event)).count();
+    let begun = count(|event| matches!(event, Event::CompactionStart { .. }));
+    assert!(world.planned <= begun * STEPS, "{} steps for {begun} compactions", world.planned);
+    let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
+    let users = world.delivered.len();
+    assert!(retried <= users * RECOVERIES, "{retried} retries for {users} user messages");
     let starts = world.events.iter().filter(|event| matches!(event, Event::AgentStart)).count();
     let ends = world.events.iter().filter(|event| matches!(event, Event::AgentEnd { .. })).count();
     assert_eq!(starts, ends);
@@ -149,9 +177,27 @@ fn play(seed: u64) {
     }
 }
 
+/// What a planner answers, from the best to the worst.
+fn plan(world: &mut World, dice: &mut Dice) {
+    match dice.roll(6) {
+        0 => world.planner(PlannerAnswer::broken("503 overloaded")),
+        1 => world.planner(PlannerAnswer::broken("prompt is too long")),
+        2 => world.planner(PlannerAnswer::broken("no such model")),
+        3 => world.planner_says("I would rather not"),
+        4 => world.planned(|_, _| PlanOutcome::Broken("broken".into())),
+        _ => world.planner_says("1,2\n9,4\n900,3000"),
+    }
+}
+
 /// Something the outside world does: the model, a tool or a hook goes on.
 fn advance(world: &mut World, dice: &mut Dice, name: &str) {
-    match dice.roll(4) {
+    match dice.roll(5) {
+        4 if !world.plans.is_empty() => {
+            if dice.roll(8) == 0 {
+                world.backup_error = Some("no room for a copy".into());
+            }
+            plan(world, dice);
+        }
         3 if world.timer.is_some() => world.ring(),
         0 if !world.hooks.is_empty() => {
             let at = dice.roll(world.hooks.len());
@@ -167,7 +213,18 @@ fn advance(world: &mut World, dice: &mut Dice, name: &str) {
                 world.tool_done(at, ToolOutput::text("r"));
             }
         }
-        _ if !world.open_calls.is_empty() => match dice.roll(6) {
+        _ if !world.open_calls.is_empty() => match dice.roll(12) {
+            6 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("prompt is too long"))]),
+            7 => world.answer(using("full", 9_800, 10, StopReason::Stop)),
+            8 => world.answer(using("over", WINDOW + 1, 10, StopReason::Stop)),
+            9 => world.answer(using("cut", 500, 20, StopReason::Length)),
+            10 => world.answer(using("capped", 500, 500, StopReason::Length)),
+            11 => {
+                let mut events = calls(&[(name, "t")], StopReason::ToolUse);
+                let usage = using("", 9_800, 10, StopReason::Stop).remove(4);
+                events.insert(1, usage);
+                world.answer(events);
+            }
             0 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("500"))]),
             1 => world.answer(text("piece")[..3].to_vec()),
             2 => world.answer(calls(&[(name, "t"), ("same", "u")], StopReason::ToolUse)),

@@ -32,7 +32,7 @@ use crate::settings::OnDisconnect;
 use crate::ticket::Ticket;
 use crate::transport::ReadHalf;
 
-/// After end of input, lines that wait for the network or for a shell command are cancelled after this.
+/// After end of input, lines that wait for `compact`, for the network or for a shell command are cancelled after this.
 pub const EOF_GRACE: Duration = Duration::from_secs(2);
 
 /// After a signal to the shim, what is not answered within this is not waited for.
@@ -418,6 +418,7 @@ impl Connection {
     async fn finish(&mut self, signal: bool) {
         if signal {
             self.client.cancel_bash(None);
+            self.session.send(SessionMessage::Late(self.client.id)).await;
         }
         let deadline = tokio::time::sleep(if signal { SIGNAL_GRACE } else { EOF_GRACE });
         tokio::pin!(deadline);
@@ -438,6 +439,7 @@ impl Connection {
                 () = &mut deadline, if !late => {
                     late = true;
                     self.client.cancel_bash(None);
+                    self.session.send(SessionMessage::Late(self.client.id)).await;
                     if signal {
                         break;
                     }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
+use super::compaction::{CompactionDone, CompactionWork};
 use super::records::{self, Records};
 use super::work::{BashDone, ModelWork, ToolWork};
 use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, SessionMessage, Status};
@@ -55,6 +56,7 @@ pub(super) struct Actor {
     pub(super) tickets: HashMap<RequestId, Ticket>,
     last_request: u64,
     pub(super) model: Option<ModelWork>,
+    pub(super) compaction: Option<CompactionWork>,
     pub(super) tools: HashMap<ToolRunId, DropGuard>,
     pub(super) tool_sender: mpsc::Sender<ToolWork>,
     pub(super) changes: Changes,
@@ -135,6 +137,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         tickets: HashMap::new(),
         last_request: 0,
         model: None,
+        compaction: None,
         tools: HashMap::new(),
         tool_sender,
         changes: Changes::default(),
@@ -275,6 +278,8 @@ impl Actor {
                 ticket.client().end_bash(ticket.line());
                 ticket.succeed(Some(&data));
             }
+            SessionMessage::Compaction(CompactionDone(input)) => self.feed(input),
+            SessionMessage::Late(client) => self.compact_is_late(client),
             SessionMessage::Attach(attachment) => self.attach(attachment),
             SessionMessage::Leave { client, leaving, on_disconnect, left } => {
                 self.leave(client, leaving, on_disconnect, left);
@@ -291,6 +296,7 @@ impl Actor {
             }
             SessionMessage::Shutdown => {
                 self.ending = true;
+                self.abort_compaction();
                 self.abort();
             }
         }
@@ -390,6 +396,7 @@ impl Actor {
             let request = self.next_request();
             self.feed(Input::Command { request, command: AgentCommand::ClearQueue });
         }
+        self.abort_compaction();
         self.abort();
     }
 

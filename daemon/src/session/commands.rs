@@ -3,7 +3,7 @@
 use atomic_agent::AgentCommand;
 use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::Command;
-use atomic_protocol::json::{ObjectWriter, Raw};
+use atomic_protocol::json::ObjectWriter;
 use serde_json::Value;
 
 use super::actor::Actor;
@@ -11,9 +11,6 @@ use crate::clock;
 use crate::page::{self, Shown};
 use crate::settings;
 use crate::ticket::Ticket;
-
-/// A compaction of fewer lines than this gains nothing (reference 4.3).
-const LEAST_LINES: usize = 20;
 
 /// The settings name a default of a provider that nobody knows (literal of the reference; the name of the command in it
 /// is that of its terminal program).
@@ -98,16 +95,15 @@ impl Actor {
                 self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
             }
             Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
-            Command::Compact { .. } => self.compact(ticket),
+            Command::Compact { custom_instructions } => self.compact(ticket, custom_instructions).await,
             Command::SetAutoCompaction { enabled } => {
                 if let Err(error) = self.save("compaction.enabled", Value::from(enabled)).await {
                     return ticket.fail(&error);
                 }
                 self.settings.compaction.enabled = enabled;
-                ticket.succeed(None);
+                self.ask(ticket, AgentCommand::SetAutoCompaction(enabled));
             }
-            // Late or repeated ones do no harm either.
-            Command::AbortCompaction => ticket.succeed(None),
+            Command::AbortCompaction => self.ask(ticket, AgentCommand::AbortCompaction),
             Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
             Command::SetLabel { entry_id, label } => self.set_label(ticket, &entry_id, label),
             Command::NavigateTree { target_id, summarize, label } => {
@@ -154,13 +150,15 @@ impl Actor {
         });
     }
 
-    fn compact(&self, ticket: Ticket) {
-        let lines = self.agent.messages().map(lines_of).sum::<usize>();
-        ticket.fail(if lines < LEAST_LINES {
-            "Nothing to compact (session too small)"
-        } else {
-            "compaction is not built in this version"
-        });
+    /// Instructions of clients of the dialect `pi` say what matters; this compactor is told nothing else.
+    async fn compact(&mut self, ticket: Ticket, instructions: Option<String>) {
+        if self.agent.model().is_some()
+            && !self.has_key()
+            && let Some(refusal) = self.cannot_start().await
+        {
+            return ticket.fail(&refusal);
+        }
+        self.ask(ticket, AgentCommand::Compact { query: instructions });
     }
 
     /// A key was found for the model's provider before. Should it be gone, the run fails and says so.
@@ -200,9 +198,4 @@ pub(super) async fn saved(
         Ok(Err(error)) => Err(error.to_string()),
         Err(error) => Err(format!("Saving failed: {error}")),
     }
-}
-
-/// Lines of a message's text, near enough to tell whether there is anything to shorten.
-fn lines_of(message: &Raw) -> usize {
-    1 + message.as_str().matches("\\n").count()
 }

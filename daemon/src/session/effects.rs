@@ -64,6 +64,13 @@ impl Actor {
                         self.model = None;
                     }
                 }
+                Effect::Plan(call) => self.plan(*call),
+                Effect::CancelPlan(plan) => self.cancel_plan(plan),
+                Effect::Backup { plan, label } => self.back_up(plan, label),
+                Effect::ReadContext(plan) => {
+                    let messages = atomic_session_store::context(&self.store).messages;
+                    follow.push(Input::Context { plan, messages });
+                }
                 Effect::RunTool { run, call } => {
                     // The announcement is in the outboxes before the tool's task looks at them.
                     self.flush();

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use atomic_agent::compaction::Parameters;
 use atomic_agent::prompt::PromptParts;
-use atomic_agent::{Reloaded, RetryPolicy};
+use atomic_agent::{CompactionPolicy, Reloaded, RetryPolicy};
 use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::Model;
 use atomic_providers::Registry;
@@ -15,7 +16,7 @@ use super::open::warning;
 use super::shape;
 use crate::resources::trust::{self, Question};
 use crate::resources::{self, Resources, Sources};
-use crate::settings::{RetrySettings, Settings};
+use crate::settings::{CompactionSettings, RetrySettings, Settings};
 use crate::ticket::Ticket;
 
 /// Settings and resources, and what they were looked for with.
@@ -105,6 +106,19 @@ pub(super) fn retry_policy(settings: &RetrySettings) -> RetryPolicy {
     }
 }
 
+/// The agent's part of the settings.
+pub(super) fn compaction_policy(settings: &CompactionSettings) -> CompactionPolicy {
+    CompactionPolicy {
+        enabled: settings.enabled,
+        reserve_tokens: settings.reserve_tokens,
+        parameters: Parameters {
+            compression_ratio: settings.compression_ratio,
+            preserve_recent: settings.preserve_recent,
+            query: settings.query.clone(),
+        },
+    }
+}
+
 /// What a reload found.
 struct Found {
     inputs: Inputs,
@@ -149,6 +163,7 @@ impl Actor {
             steering_mode: settings.steering_mode,
             follow_up_mode: settings.follow_up_mode,
             retry: retry_policy(&settings.retry),
+            compaction: compaction_policy(&settings.compaction),
         });
         self.environment.shell_path = settings.shell_path.clone().map(PathBuf::from);
         self.environment.shell_command_prefix = settings.shell_command_prefix.clone();

@@ -3,13 +3,14 @@
 //! * [`open`] finds or makes a session for a caller, `inputs` reads files for it, `shape` decides its model, tools and
 //!   system prompt;
 //! * `actor` is the task; `effects` performs what the agent decides; `reads` answers what changes nothing; `work` runs
-//!   models, tools and shell commands as child tasks, `changes` says when a call that changes a file begins; `expansion`
+//!   models, tools and shell commands as child tasks, `compaction` what shortens a conversation, `changes` says when a call that changes a file begins; `expansion`
 //!   puts prompt templates and skills in place.
 
 pub(crate) mod actor;
 pub(crate) mod branches;
 mod changes;
 pub(crate) mod commands;
+pub(crate) mod compaction;
 mod effects;
 mod expansion;
 mod inputs;
@@ -168,6 +169,10 @@ pub enum SessionMessage {
     },
     /// A shell command has ended.
     BashDone(work::BashDone),
+    /// A step of a compaction is done.
+    Compaction(compaction::CompactionDone),
+    /// This client has no more to ask, and what it still waits for took too long: its `compact` is cancelled.
+    Late(u64),
     /// A client wants to hear and ask.
     Attach(Attachment),
     /// A client wants to leave in good order; `left` is told when the session has let it go.

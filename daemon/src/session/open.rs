@@ -615,6 +615,7 @@ impl Work {
                 steering_mode: settings.steering_mode,
                 follow_up_mode: settings.follow_up_mode,
                 retry: inputs::retry_policy(&settings.retry),
+                compaction: inputs::compaction_policy(&settings.compaction),
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );

@@ -1,6 +1,5 @@
 //! Commands that change nothing: they look at the agent and the store.
 
-use atomic_agent::context;
 use atomic_protocol::command::Command;
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{AssistantMessage, Message, StopReason};
@@ -61,7 +60,12 @@ impl Actor {
             None => object.raw("model", b"null"),
         };
         object.str("thinkingLevel", self.agent.thinking().as_str());
-        object.bool("isStreaming", self.agent.is_running()).bool("isCompacting", false);
+        object.bool("isStreaming", self.agent.is_running());
+        let compacting = self.agent.compaction_reason();
+        object.bool("isCompacting", compacting.is_some());
+        if let Some(reason) = compacting {
+            object.str("compactionReason", reason.as_str());
+        }
         object.str("steeringMode", steering.as_str()).str("followUpMode", follow_up.as_str());
         if let Some(file) = &self.info.file {
             object.str("sessionFile", &file.to_string_lossy());
@@ -118,7 +122,7 @@ impl Actor {
         Outcome::default()
     }
 
-    fn stats(&self) -> Vec<u8> {
+    fn stats(&mut self) -> Vec<u8> {
         let mut data = Vec::new();
         let mut object = ObjectWriter::begin(&mut data);
         if let Some(file) = &self.info.file {
@@ -128,14 +132,12 @@ impl Actor {
         self.store.stats().write_fields(&mut object);
         let window = self.agent.model().map_or(0, |model| model.context_window);
         if window > 0 {
-            let messages: Vec<Raw> = self.agent.messages().cloned().collect();
-            let tokens =
-                context::context_tokens(&messages).unwrap_or_else(|| context::estimate_tokens(&messages));
+            let tokens = self.agent.context_tokens();
             let out = object.key("contextUsage");
             let mut usage = ObjectWriter::begin(out);
-            usage.int("tokens", tokens as i64).int("contextWindow", window as i64);
-            let percent = tokens as f64 / window as f64 * 100.0;
-            usage.value("percent", &Percent(percent));
+            usage.value("tokens", &tokens).count("contextWindow", window);
+            let percent = tokens.map(|tokens| Percent(tokens as f64 / window as f64 * 100.0));
+            usage.value("percent", &percent);
             usage.end();
         }
         object.end();

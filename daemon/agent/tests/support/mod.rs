@@ -5,22 +5,30 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use atomic_agent::compaction::{Begun, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
-    Agent, AgentCommand, Config, Counted, Effect, Hook, HookAnswer, HookId, Input, ModelCall, ModelCallId,
-    RequestId, RetryPolicy, TimerId, ToolRunId,
+    Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, Hook, HookAnswer, HookId, Input,
+    ModelCall, ModelCallId, PlanCall, PlanStage, RequestId, RetryPolicy, TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
-use atomic_protocol::entry::{Entry, EntryBody};
+use atomic_protocol::entry::{Entry, EntryBody, EntryId};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::{StopReason, ToolCall};
+use atomic_protocol::message::{StopReason, ToolCall, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::{ToolOutput, ToolSpec};
 
 pub(crate) fn model(id: &str, reasoning: bool) -> Arc<Model> {
     let text = format!(r#"{{"id":"{id}","name":"{id}","api":"a","provider":"p","reasoning":{reasoning}}}"#);
+    Arc::new(Model::parse(Raw::parse(&text).unwrap()).unwrap())
+}
+
+pub(crate) fn sized_model(id: &str, window: u64, max_tokens: u64) -> Arc<Model> {
+    let text = format!(
+        r#"{{"id":"{id}","name":"{id}","api":"a","provider":"p","contextWindow":{window},"maxTokens":{max_tokens}}}"#
+    );
     Arc::new(Model::parse(Raw::parse(&text).unwrap()).unwrap())
 }
 
@@ -53,6 +61,14 @@ pub(crate) struct World {
     pub(crate) hooks: Vec<(HookId, Hook)>,
     /// The wait asked for last, and until when.
     pub(crate) timer: Option<(TimerId, Millis)>,
+    /// Steps of planning that are out.
+    pub(crate) plans: Vec<PlanCall>,
+    /// How many steps there were.
+    pub(crate) planned: usize,
+    /// Labels of the backups made.
+    pub(crate) backups: Vec<&'static str>,
+    /// What the next backup fails with.
+    pub(crate) backup_error: Option<String>,
     /// Hooks are answered at once; else they wait in `hooks`.
     pub(crate) instant: bool,
     /// Appends fail.
@@ -68,9 +84,18 @@ impl World {
     }
 
     pub(crate) fn with_tools(tools: &[(&str, bool)]) -> World {
+        World::with(tools, model("m", true))
+    }
+
+    /// With a model whose context window and longest answer are known, in tokens.
+    pub(crate) fn with_window(window: u64, max_tokens: u64) -> World {
+        World::with(&[("t", false), ("u", false), ("s", true)], sized_model("m", window, max_tokens))
+    }
+
+    fn with(tools: &[(&str, bool)], given: Arc<Model>) -> World {
         let tools: Arc<[ToolSpec]> = tools.iter().map(|(name, sequential)| tool(name, *sequential)).collect();
         let config = Config {
-            model: Some(model("m", true)),
+            model: Some(given),
             thinking: ThinkingLevel::Medium,
             tools: tools.clone(),
             prompt: PromptParts {
@@ -87,6 +112,7 @@ impl World {
             context: Vec::new(),
             leaf: None,
             retry: RetryPolicy::default(),
+            compaction: CompactionPolicy { reserve_tokens: 1000, ..CompactionPolicy::default() },
             steering_mode: QueueMode::OneAtATime,
             follow_up_mode: QueueMode::OneAtATime,
         };
@@ -104,6 +130,10 @@ impl World {
             cancelled: Vec::new(),
             hooks: Vec::new(),
             timer: None,
+            plans: Vec::new(),
+            planned: 0,
+            backups: Vec::new(),
+            backup_error: None,
             instant: true,
             full: false,
             delivered: Vec::new(),
@@ -163,6 +193,20 @@ impl World {
                     assert!(self.open_calls.contains(&call), "only an open call is cancelled");
                     self.open_calls.retain(|open| *open != call);
                 }
+                Effect::Plan(call) => {
+                    self.planned += 1;
+                    self.plans.push(*call);
+                }
+                // A step that ended or was never followed by another may be given up as well: a backup.
+                Effect::CancelPlan(plan) => self.plans.retain(|open| open.plan != plan),
+                Effect::Backup { plan, label } => {
+                    self.backups.push(label);
+                    let backup = self.backup_error.take().map_or(Ok(Some("/s.bak".to_owned())), Err);
+                    follow.push(Input::BackedUp { plan, backup });
+                }
+                Effect::ReadContext(plan) => {
+                    follow.push(Input::Context { plan, messages: self.stored_context() });
+                }
                 Effect::RunTool { run, call } => self.tools.push((run, call)),
                 Effect::WakeAt { timer, at } => self.timer = Some((timer, at)),
                 Effect::CancelTool(run) => self.cancelled.push(run),
@@ -200,6 +244,85 @@ impl World {
             _ => event.name().to_owned(),
         });
         self.events.push(event);
+    }
+
+    /// The conversation as the session store would build it from the file.
+    fn stored_context(&self) -> Vec<(EntryId, Raw)> {
+        let messages = |entries: &[Entry]| -> Vec<(EntryId, Raw)> {
+            entries
+                .iter()
+                .filter_map(|entry| match &entry.body {
+                    EntryBody::Message(message) => Some((entry.id.clone(), message.clone())),
+                    _ => None,
+                })
+                .collect()
+        };
+        let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
+        let Some(at) = self.file.iter().rposition(boundary) else { return messages(&self.file) };
+        let EntryBody::Compaction { summary, first_kept, .. } = &self.file[at].body else { unreachable!() };
+        let kept =
+            self.file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at);
+        let tail: String =
+            messages(&self.file[kept..at]).iter().map(|(_, message)| message.as_str().to_owned()).collect();
+        let text = serde_json::to_string(&format!("{summary}\n\n{tail}")).unwrap();
+        let message = format!(
+            r#"{{"role":"custom","customType":"compaction","content":[{{"type":"text","text":{text}}}],"display":true,"timestamp":1}}"#
+        );
+        let mut out = vec![(self.file[at].id.clone(), Raw::parse(&message).unwrap())];
+        out.extend(messages(&self.file[at + 1..]));
+        out
+    }
+
+    /// What a compaction would look at, as the session store gives it.
+    pub(crate) fn source(&self) -> Source {
+        let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
+        let last = self.file.iter().rposition(boundary);
+        let from = last.map_or(0, |at| {
+            let EntryBody::Compaction { first_kept, .. } = &self.file[at].body else { unreachable!() };
+            self.file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at + 1)
+        });
+        let message = |entry: &Entry| match &entry.body {
+            EntryBody::Message(message) => Some((entry.id.clone(), message.clone())),
+            _ => None,
+        };
+        Source {
+            previous: last
+                .map(|at| Raw::parse(std::str::from_utf8(&self.file[at].to_line()).unwrap()).unwrap()),
+            messages: self.file[from..].iter().filter_map(message).collect(),
+        }
+    }
+
+    /// Does the step of planning that is out as the daemon does; a planner that is asked answers this.
+    pub(crate) fn planner(&mut self, answer: PlannerAnswer) {
+        self.planned(|world, call| {
+            let window = call.window;
+            let plan = match call.stage {
+                PlanStage::Ask(plan) => plan,
+                PlanStage::Fresh(plan) => return PlanOutcome::Done(Box::new(plan.fresh(window))),
+                PlanStage::Begin(begin) => match begin.begin(world.source(), window) {
+                    Begun::Ask(plan) => plan,
+                    Begun::Done(done) => return PlanOutcome::Done(done),
+                    Begun::Nothing => return PlanOutcome::Nothing,
+                },
+            };
+            plan.outcome(answer, window)
+        });
+    }
+
+    /// The planner answers this text.
+    pub(crate) fn planner_says(&mut self, text: &str) {
+        let mut answer = PlannerAnswer::default();
+        answer.take(ModelEvent::TextDelta { index: 0, delta: text.to_owned() });
+        answer.take(done(StopReason::Stop));
+        self.planner(answer);
+    }
+
+    /// The step of planning that is out comes to this.
+    pub(crate) fn planned(&mut self, outcome: impl FnOnce(&World, PlanCall) -> PlanOutcome) {
+        let call = self.plans.pop().expect("a step of planning is out");
+        let plan = call.plan;
+        let outcome = outcome(self, call);
+        self.feed(Input::Planned { plan, outcome });
     }
 
     pub(crate) fn ask(&mut self, command: AgentCommand) -> u64 {
@@ -243,6 +366,8 @@ impl World {
     /// Begin and end of agent, turn and messages match, and nothing follows `agent_settled` but an `agent_start`.
     pub(crate) fn check_order(&self) {
         let (mut agent, mut turn, mut message, mut settled) = (false, false, false, true);
+        // Before a prompt and for a client's `compact` the conversation is shortened outside of any run.
+        let (mut compacting, mut planner_retries) = (None, 0);
         let mut tools = HashSet::new();
         let mut retrying = 0;
         for event in &self.events {
@@ -252,6 +377,11 @@ impl World {
                     | Event::ModelChanged { .. }
                     | Event::ThinkingLevelChanged { .. }
                     | Event::SessionInfoChanged { .. }
+                    | Event::CompactionStart { .. }
+                    | Event::CompactionEnd(_)
+                    | Event::SummarizationRetryScheduled { .. }
+                    | Event::SummarizationRetryAttemptStart { .. }
+                    | Event::SummarizationRetryFinished
             );
             assert!(
                 !settled || !run_record || matches!(event, Event::AgentStart),
@@ -259,7 +389,34 @@ impl World {
                 event.name()
             );
             match event {
+                Event::CompactionStart { reason, mid_turn } => {
+                    assert!(compacting.is_none() && !turn && !message, "compaction_start");
+                    assert!(!agent || *mid_turn, "a compaction in a run is between turns");
+                    compacting = Some((*reason, *mid_turn));
+                }
+                Event::CompactionEnd(end) => {
+                    let spent = compacting.is_none() && end.error_message.is_some() && end.result.is_none();
+                    assert!(
+                        spent || compacting == Some((end.reason, end.mid_turn)),
+                        "compaction_end {end:?}"
+                    );
+                    assert!(!(end.aborted && end.result.is_some()), "a result is final");
+                    assert_eq!(planner_retries, 0, "retries end before the compaction");
+                    compacting = None;
+                }
+                Event::SummarizationRetryScheduled { attempt, .. } => {
+                    planner_retries += 1;
+                    assert!(compacting.is_some() && *attempt == planner_retries);
+                }
+                Event::SummarizationRetryAttemptStart { reason } => {
+                    assert_eq!(*reason, compacting.map(|(reason, _)| reason));
+                }
+                Event::SummarizationRetryFinished => {
+                    assert!(compacting.is_some() && planner_retries > 0);
+                    planner_retries = 0;
+                }
                 Event::AgentStart => {
+                    assert!(compacting.is_none(), "a run begins during a compaction");
                     assert!(!agent, "agent_start twice");
                     (agent, settled) = (true, false);
                 }
@@ -277,6 +434,7 @@ impl World {
                     retrying = 0;
                 }
                 Event::AgentSettled { .. } => {
+                    assert!(compacting.is_none(), "settled during a compaction");
                     assert_eq!(retrying, 0, "retries end before the run settles");
                     assert!(!agent, "settled in a run");
                     settled = true;
@@ -309,6 +467,7 @@ impl World {
                 _ => {}
             }
         }
+        assert_eq!(compacting.is_some(), self.agent.compaction_reason().is_some(), "a compaction left open");
         if !self.agent.is_running() {
             assert!(
                 settled && !agent && !turn && !message && tools.is_empty(),
@@ -316,6 +475,15 @@ impl World {
             );
         }
     }
+}
+
+/// An answer that says what it used.
+pub(crate) fn using(text: &str, input: u64, output: u64, reason: StopReason) -> Vec<ModelEvent> {
+    let usage = Usage { input, output, total_tokens: input + output, ..Usage::default() };
+    let mut events = self::text(text);
+    events.pop();
+    events.extend([ModelEvent::Usage(usage), done(reason)]);
+    events
 }
 
 pub(crate) fn text(text: &str) -> Vec<ModelEvent> {

@@ -1,61 +1,89 @@
-//! Messages as text: what a compaction kept after the part it shortened.
+//! Messages as text: what a compaction is planned on, and what it kept after the part it shortened.
 //!
-//! One section a message part, a role header in front, a blank line between; tool calls as `name(key=JSON)`. Nothing is
-//! cut, and images stay blocks where they stood. Calls without results and results without calls are fine here.
+//! One section a message part, a role header in front, a blank line between; tool calls as `name(key=JSON)`. Calls
+//! without results and results without calls are fine here. Two readings of the same grammar (reference compaction 2):
+//! [`transcript`] cuts nothing and leaves images where they stood, [`transcript_lines`] is text only.
 
 use std::fmt::Write as _;
 
-use atomic_protocol::json::Fields;
-use atomic_protocol::message::{BashExecutionMessage, Block, Message, ToolCall};
+use crate::json::Fields;
+use crate::message::{BashExecutionMessage, Block, Message, ToolCall};
+
+/// What stands before a section of the user, and so on for the others. No section begins with anything else.
+pub const USER: &str = "[User]: ";
+/// The model's reasoning.
+pub const THINKING: &str = "[Assistant thinking]: ";
+/// The model's text.
+pub const ASSISTANT: &str = "[Assistant]: ";
+/// The model's tool calls.
+pub const CALLS: &str = "[Assistant tool calls]: ";
+/// What a tool returned.
+pub const RESULT: &str = "[Tool result]: ";
+
+/// UTF-16 units of a tool's result that [`transcript_lines`] shows.
+const RESULT_UNITS: usize = 16_000;
 
 /// The messages as content: text blocks, merged where they meet, and image blocks.
-pub(crate) fn transcript(messages: impl IntoIterator<Item = Message>) -> Vec<Block> {
+pub fn transcript(messages: impl IntoIterator<Item = Message>) -> Vec<Block> {
     let mut out = Transcript::default();
-    for message in messages {
+    messages.into_iter().for_each(|message| out.message(&message));
+    out.blocks
+}
+
+/// The messages as text: an image is the line `[image]`, and a long tool result ends in a note of how much is left out.
+pub fn transcript_lines(messages: impl IntoIterator<Item = Message>) -> String {
+    let mut out = Transcript { text_only: true, ..Transcript::default() };
+    messages.into_iter().for_each(|message| out.message(&message));
+    match out.blocks.pop() {
+        Some(Block::Text { text, .. }) => text,
+        _ => String::new(),
+    }
+}
+
+#[derive(Default)]
+struct Transcript {
+    blocks: Vec<Block>,
+    text_only: bool,
+}
+
+impl Transcript {
+    fn message(&mut self, message: &Message) {
         match message {
-            Message::User(message) => out.content("[User]: ", &message.content.blocks()),
+            Message::User(message) => self.content(USER, &message.content.blocks()),
             Message::Custom(message) if !message.exclude_from_context => {
-                out.content("[User]: ", &message.content.blocks());
+                self.content(USER, &message.content.blocks());
             }
-            Message::BranchSummary(message) => out.text(
-                "[User]: ",
+            Message::BranchSummary(message) => self.text(
+                USER,
                 &format!(
                     "This is a summary of a branch of the conversation that was left:\n\n<summary>\n{}\n</summary>",
                     message.summary
                 ),
             ),
             Message::BashExecution(message) if !message.exclude_from_context => {
-                out.text("[User]: ", &bash_text(&message));
+                self.text(USER, &bash_text(message));
             }
             Message::Assistant(message) => {
                 let join = |part: fn(&Block) -> Option<&str>| {
                     message.content.iter().filter_map(part).collect::<Vec<_>>().join("\n")
                 };
-                out.text(
-                    "[Assistant thinking]: ",
+                self.text(
+                    THINKING,
                     &join(|block| match block {
                         Block::Thinking { thinking, .. } => Some(thinking),
                         _ => None,
                     }),
                 );
-                out.text("[Assistant]: ", &join(Block::as_text));
+                self.text(ASSISTANT, &join(Block::as_text));
                 let calls: Vec<String> = message.tool_calls().map(call_text).collect();
-                out.text("[Assistant tool calls]: ", &calls.join("; "));
+                self.text(CALLS, &calls.join("; "));
             }
-            Message::ToolResult(message) => out.content("[Tool result]: ", &message.content),
+            Message::ToolResult(message) => self.content(RESULT, &message.content),
             // Kept from the model, or of a role nobody knows.
             Message::Custom(_) | Message::BashExecution(_) | Message::Other(_) => {}
         }
     }
-    out.blocks
-}
 
-#[derive(Default)]
-struct Transcript {
-    blocks: Vec<Block>,
-}
-
-impl Transcript {
     fn push(&mut self, more: &str) {
         match self.blocks.last_mut() {
             Some(Block::Text { text, .. }) => text.push_str(more),
@@ -80,6 +108,13 @@ impl Transcript {
 
     /// A section of texts and images; none when nothing can be seen.
     fn content(&mut self, header: &str, blocks: &[Block]) {
+        if self.text_only {
+            let mut text = flat(blocks);
+            if header == RESULT {
+                shorten(&mut text);
+            }
+            return self.text(header, &text);
+        }
         let mut begun = false;
         for block in blocks {
             match block {
@@ -100,6 +135,51 @@ impl Transcript {
                 _ => {}
             }
         }
+    }
+}
+
+/// Content as text: texts as they are, each image on a line of its own.
+fn flat(blocks: &[Block]) -> String {
+    let mut out = String::new();
+    let mut image = false;
+    for block in blocks {
+        match block {
+            Block::Text { text, .. } if !text.trim().is_empty() => {
+                out.push_str(text);
+                image = false;
+            }
+            Block::Image { .. } => {
+                if !out.is_empty() && !out.ends_with('\n') {
+                    out.push('\n');
+                }
+                out.push_str("[image]\n");
+                image = true;
+            }
+            _ => {}
+        }
+    }
+    if image {
+        out.pop();
+    }
+    out
+}
+
+/// Cuts a tool's result after [`RESULT_UNITS`], never inside a character.
+fn shorten(text: &mut String) {
+    // A character takes at least as many bytes as UTF-16 units.
+    if text.len() <= RESULT_UNITS {
+        return;
+    }
+    let (mut units, mut cut) = (0, None);
+    for (at, character) in text.char_indices() {
+        if units + character.len_utf16() > RESULT_UNITS && cut.is_none() {
+            cut = Some((at, units));
+        }
+        units += character.len_utf16();
+    }
+    if let Some((at, shown)) = cut {
+        text.truncate(at);
+        let _ = write!(text, "\n\n[... {} more characters truncated]", units - shown);
     }
 }
 
@@ -142,7 +222,7 @@ fn bash_text(message: &BashExecutionMessage) -> String {
 
 #[cfg(test)]
 mod tests {
-    use atomic_protocol::Raw;
+    use crate::Raw;
 
     use super::*;
 
@@ -168,6 +248,38 @@ mod tests {
             "[Tool result]: r0\n\n[User]: ab\n\n[Assistant thinking]: h\n\n[Assistant]: t1\nt2\n\n\
              [Assistant tool calls]: read(path=\"x\\ny\", n=1); ls()\n\n\
              [User]: Ran `ls`\n(no output)\n\nCommand exited with code 2"
+        );
+    }
+
+    #[test]
+    fn as_lines_images_are_named_and_long_results_cut() {
+        let lines = |messages: &[String]| {
+            transcript_lines(messages.iter().map(|text| Message::parse(&Raw::parse(text).unwrap()).unwrap()))
+        };
+        let image = r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#;
+        let user = |blocks: &str| format!(r#"{{"role":"user","content":[{blocks}]}}"#);
+        assert_eq!(
+            lines(&[
+                user(&format!(r#"{{"type":"text","text":"see"}},{image},{{"type":"text","text":"so"}}"#)),
+                user(image)
+            ]),
+            "[User]: see\n[image]\nso\n\n[User]: [image]"
+        );
+        let result = |text: &str| {
+            format!(
+                r#"{{"role":"toolResult","toolCallId":"1","content":[{{"type":"text","text":"{text}"}}]}}"#
+            )
+        };
+        let exact = "x".repeat(RESULT_UNITS);
+        assert_eq!(lines(&[result(&exact)]), format!("[Tool result]: {exact}"));
+        assert_eq!(
+            lines(&[result(&format!("{exact}yz"))]),
+            format!("[Tool result]: {exact}\n\n[... 2 more characters truncated]")
+        );
+        // The pair that would be cut in two is left out whole.
+        assert_eq!(
+            lines(&[result(&format!("{}😀z", &exact[1..]))]),
+            format!("[Tool result]: {}\n\n[... 3 more characters truncated]", &exact[1..])
         );
     }
 

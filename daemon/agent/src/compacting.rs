@@ -1,0 +1,561 @@
+//! A compaction under way: from its announcement to its end, and what it makes wait.
+//!
+//! One at a time. It may stand for itself (`compact`), before a prompt, after a run, or between two turns; what goes on
+//! behind it is decided when it ends. The order that never changes: backup, append, conversation replaced, announced.
+
+use std::collections::VecDeque;
+
+use atomic_protocol::entry::{EntryBody, EntryId};
+use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
+use atomic_protocol::json::Raw;
+use atomic_protocol::model::ModelFailure;
+
+use crate::Agent;
+use crate::commands::{NO_MODEL, PendingPrompt};
+use crate::compaction::{Begin, Compaction, Parameters, Plan, PlanOutcome};
+use crate::effect::{Effect, PlanCall, PlanStage};
+use crate::input::{AgentCommand, PlanId, RequestId, TimerId};
+use crate::overflow;
+use crate::run::{Step, Waiting};
+
+/// Settings `compaction.*`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompactionPolicy {
+    /// Shorten without being asked.
+    pub enabled: bool,
+    /// Tokens of the context window to keep free.
+    pub reserve_tokens: u64,
+    /// How far.
+    pub parameters: Parameters,
+}
+
+impl Default for CompactionPolicy {
+    fn default() -> Self {
+        CompactionPolicy { enabled: true, reserve_tokens: 16_384, parameters: Parameters::default() }
+    }
+}
+
+/// What a compaction is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// `compact`.
+    Manual,
+    /// The window is nearly full, after a run or before a prompt.
+    Threshold,
+    /// The window is nearly full, between two turns. `over`: the next request would not fit at all.
+    MidTurn { over: bool },
+    /// A request did not fit.
+    Overflow,
+    /// An answer was cut off for lack of room.
+    Length,
+}
+
+impl Cause {
+    pub(crate) fn reason(self) -> CompactionReason {
+        match self {
+            Cause::Manual => CompactionReason::Manual,
+            Cause::Threshold | Cause::MidTurn { .. } => CompactionReason::Threshold,
+            Cause::Overflow | Cause::Length => CompactionReason::Overflow,
+        }
+    }
+
+    /// The conversation cannot go on as it is: when no planner helps, everything old goes.
+    fn is_load_bearing(self) -> bool {
+        matches!(self, Cause::Overflow | Cause::MidTurn { .. })
+    }
+
+    /// Even a few lines count.
+    fn takes_small(self) -> bool {
+        matches!(self, Cause::Overflow | Cause::MidTurn { over: true })
+    }
+
+    pub(crate) fn is_mid_turn(self) -> bool {
+        matches!(self, Cause::MidTurn { .. })
+    }
+
+    /// Part of the backup's name.
+    fn label(self) -> &'static str {
+        match self {
+            Cause::Manual => "compact",
+            _ if self.is_load_bearing() => "overflow-auto-compact",
+            _ => "auto-compact",
+        }
+    }
+
+    /// What stands before the text of a failure (literals of the reference).
+    fn failed(self) -> &'static str {
+        match self {
+            Cause::Manual => "Compaction failed: ",
+            Cause::Threshold => "Auto-compaction failed: ",
+            Cause::MidTurn { .. } => "Post-tool context compaction failed before the next provider request: ",
+            Cause::Overflow => "Context overflow recovery failed: ",
+            Cause::Length => "Response truncation recovery failed: ",
+        }
+    }
+}
+
+/// A compaction under way.
+#[derive(Debug)]
+pub(crate) struct Compacting {
+    pub(crate) cause: Cause,
+    /// The model is asked again when it is done.
+    will_retry: bool,
+    /// Who is answered when it ends.
+    requests: Vec<RequestId>,
+    stage: Stage,
+    /// Retries of the planner's call that were announced.
+    retries: u32,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A step of planning is out.
+    Planning(PlanId),
+    /// The time for the next call of the planner.
+    Waiting(TimerId, Plan),
+    /// The file is being copied.
+    BackingUp(PlanId, Box<Compaction>),
+    /// Written down; the conversation is being built anew. Carries the result.
+    Rebuilding(PlanId, Raw),
+}
+
+/// A `compact` that waits for the run before it to end, and prompts that wait for `compact`.
+#[derive(Debug, Default)]
+pub(crate) struct Manual {
+    /// Who asked, while it has not begun.
+    pending: Vec<RequestId>,
+    query: Option<String>,
+    /// The run that was ended for it would have gone on with the queues.
+    resume: bool,
+    /// Prompts, with their requests.
+    parked: VecDeque<(RequestId, AgentCommand)>,
+}
+
+/// How a compaction ended.
+enum Ended {
+    Done(Raw),
+    Nothing,
+    Cancelled,
+    Failed(String),
+}
+
+/// Prompts that wait for `compact`; one more is refused.
+const PARKED: usize = 256;
+
+/// Literals of the reference.
+const TOO_SMALL: &str = "Nothing to compact (session too small)";
+const CANCELLED: &str = "Compaction cancelled";
+const NOTHING_DELETABLE: &str =
+    "Context compaction found no compactable transcript entries; nothing more was safely deletable";
+const MID_TURN_CANCELLED: &str =
+    "Post-tool context compaction was cancelled before the next provider request.";
+
+impl Agent {
+    /// What is being compacted for, if anything is.
+    pub fn compaction_reason(&self) -> Option<CompactionReason> {
+        self.compaction.as_ref().map(|compacting| compacting.cause.reason())
+    }
+
+    /// The `compact` commands that wait for an answer.
+    pub fn compaction_requests(&self) -> Vec<RequestId> {
+        let current = self.compaction.iter().flat_map(|compacting| &compacting.requests);
+        self.manual.pending.iter().chain(current).copied().collect()
+    }
+
+    /// A client's `compact` is under way or waits for a run to end.
+    pub(crate) fn manual_compaction(&self) -> bool {
+        !self.manual.pending.is_empty()
+            || self.compaction.as_ref().is_some_and(|compacting| compacting.cause == Cause::Manual)
+    }
+
+    /// `compact` and the prompts behind it leave nothing to wait for.
+    pub(crate) fn manual_is_over(&self) -> bool {
+        self.compaction.is_none() && self.manual.pending.is_empty() && self.manual.parked.is_empty()
+    }
+
+    pub(crate) fn compact(&mut self, request: RequestId, query: Option<String>) {
+        if let Some(compacting) =
+            self.compaction.as_mut().filter(|compacting| compacting.cause == Cause::Manual)
+        {
+            // It joins the one under way and gets the same result.
+            return compacting.requests.push(request);
+        }
+        if self.model.is_none() {
+            return self.answer(request, Err(NO_MODEL.to_owned()));
+        }
+        self.manual.pending.push(request);
+        if self.manual.pending.len() > 1 {
+            return;
+        }
+        self.manual.query = query;
+        if let Some(pending) = &mut self.preflight {
+            pending.abort();
+            self.cancel_compaction();
+        } else if self.run.is_some() {
+            self.manual.resume = self.queues.has_due();
+            self.abort_run();
+        }
+    }
+
+    /// A message was queued for a run that `compact` ended meanwhile: it gets a run behind it.
+    pub(crate) fn resume_after_manual(&mut self) {
+        self.manual.resume = true;
+    }
+
+    /// Begins a `compact` that waited, once nothing runs; when it was taken back meanwhile, what waited for it goes on.
+    pub(crate) fn begin_manual(&mut self) {
+        if (self.manual.pending.is_empty() && self.manual.parked.is_empty())
+            || self.run.is_some()
+            || self.preflight.is_some()
+            || self.compaction.is_some()
+        {
+            return;
+        }
+        let requests = std::mem::take(&mut self.manual.pending);
+        if requests.is_empty() {
+            return self.manual_ended();
+        }
+        let query = self.manual.query.take();
+        let mut parameters = self.compaction_policy.parameters.clone();
+        parameters.query = query.or(parameters.query);
+        self.start_compaction(Cause::Manual, false, parameters, requests);
+    }
+
+    /// A prompt arrives while a client's `compact` is under way: it waits. Gives it back when there is none.
+    pub(crate) fn park(&mut self, request: RequestId, prompt: AgentCommand) -> Option<AgentCommand> {
+        if !self.manual_compaction() {
+            return Some(prompt);
+        }
+        if self.manual.parked.len() >= PARKED {
+            let error =
+                format!("More than {PARKED} prompts wait for the compaction to end; try again when it has");
+            self.answer(request, Err(error));
+        } else {
+            self.manual.parked.push_back((request, prompt));
+        }
+        None
+    }
+
+    /// Begins a compaction nobody asked for.
+    pub(crate) fn compact_for(&mut self, cause: Cause, will_retry: bool) {
+        let parameters = self.compaction_policy.parameters.clone();
+        self.start_compaction(cause, will_retry, parameters, Vec::new());
+    }
+
+    fn start_compaction(
+        &mut self,
+        cause: Cause,
+        will_retry: bool,
+        parameters: Parameters,
+        requests: Vec<RequestId>,
+    ) {
+        self.emit(Event::CompactionStart { reason: cause.reason(), mid_turn: cause.is_mid_turn() });
+        let begin = Begin {
+            parameters,
+            tokens_before: self.weights.tokens(&self.context).count,
+            load_bearing: cause.is_load_bearing(),
+            small: cause.takes_small(),
+        };
+        let stage = self.plan(PlanStage::Begin(begin));
+        self.compaction = Some(Compacting { cause, will_retry, requests, stage, retries: 0 });
+        if let Some(run) = &mut self.run {
+            run.waiting = Some(Waiting::Compaction);
+        }
+    }
+
+    fn plan(&mut self, stage: PlanStage) -> Stage {
+        let plan = PlanId(self.number());
+        let model =
+            self.model.clone().expect("a compaction begins only with a model, and a model is only replaced");
+        let (window, thinking) = (self.window(), self.thinking);
+        self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
+        Stage::Planning(plan)
+    }
+
+    /// A step of planning is done.
+    pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome) {
+        let Some(compacting) = &self.compaction else { return };
+        if !matches!(compacting.stage, Stage::Planning(current) if current == plan) {
+            return;
+        }
+        let cause = compacting.cause;
+        match outcome {
+            PlanOutcome::Nothing => self.end_compaction(match cause {
+                Cause::Manual => Ended::Failed(TOO_SMALL.to_owned()),
+                _ if cause.takes_small() => Ended::Failed(NOTHING_DELETABLE.to_owned()),
+                _ => Ended::Nothing,
+            }),
+            PlanOutcome::Done(compaction) => {
+                let plan = PlanId(self.number());
+                self.out.push(Effect::Backup { plan, label: cause.label() });
+                self.at(Stage::BackingUp(plan, compaction));
+            }
+            PlanOutcome::TooLong(plan) => match plan.trimmed() {
+                Some(plan) => self.ask_planner(plan),
+                None => self.without_planner(
+                    plan,
+                    "The conversation does not fit into the context window of the model that plans the compaction",
+                ),
+            },
+            PlanOutcome::Failed { plan, failure } => self.planner_failed(plan, failure),
+            PlanOutcome::Unusable { plan, why } => self.without_planner(plan, &why),
+            PlanOutcome::Broken(error) => self.end_compaction(Ended::Failed(error)),
+        }
+    }
+
+    fn at(&mut self, stage: Stage) {
+        if let Some(compacting) = &mut self.compaction {
+            compacting.stage = stage;
+        }
+    }
+
+    fn ask_planner(&mut self, plan: Plan) {
+        let stage = self.plan(PlanStage::Ask(plan));
+        self.at(stage);
+    }
+
+    /// The planner's call failed: once more if that may pass, by the rules for answers.
+    fn planner_failed(&mut self, plan: Plan, failure: ModelFailure) {
+        let attempt = self.compaction.as_ref().map_or(0, |compacting| compacting.retries) + 1;
+        let Some(delay_ms) = self.retry.delay(attempt, &failure) else {
+            return self.without_planner(plan, &failure.message);
+        };
+        self.emit(Event::SummarizationRetryScheduled {
+            attempt,
+            max_attempts: self.retry.max_retries,
+            delay_ms,
+            error_message: failure.message,
+        });
+        let timer = TimerId(self.number());
+        self.out.push(Effect::WakeAt { timer, at: self.now.plus(delay_ms) });
+        if let Some(compacting) = &mut self.compaction {
+            compacting.retries = attempt;
+            compacting.stage = Stage::Waiting(timer, plan);
+        }
+    }
+
+    /// The time for the next call of the planner has come.
+    pub(crate) fn planner_timer(&mut self, timer: TimerId) {
+        let Some(compacting) = &self.compaction else { return };
+        match &compacting.stage {
+            Stage::Waiting(waited, plan) if *waited == timer => {
+                let (plan, reason) = (plan.clone(), compacting.cause.reason());
+                self.emit(Event::SummarizationRetryAttemptStart { reason: Some(reason) });
+                self.ask_planner(plan);
+            }
+            _ => {}
+        }
+    }
+
+    /// No planner helps: the last resort where the conversation cannot go on as it is, else the end of the attempt.
+    fn without_planner(&mut self, plan: Plan, why: &str) {
+        let load_bearing =
+            self.compaction.as_ref().is_some_and(|compacting| compacting.cause.is_load_bearing());
+        if load_bearing {
+            let stage = self.plan(PlanStage::Fresh(plan));
+            self.at(stage);
+        } else {
+            self.end_compaction(Ended::Failed(why.to_owned()));
+        }
+    }
+
+    /// The file was copied: write the compaction down and ask for the conversation that comes of it.
+    pub(crate) fn backed_up(&mut self, plan: PlanId, backup: Result<Option<String>, String>) {
+        let Some(compacting) = &self.compaction else { return };
+        let compaction = match &compacting.stage {
+            Stage::BackingUp(current, compaction) if *current == plan => compaction.as_ref().clone(),
+            _ => return,
+        };
+        let backup = match backup {
+            Ok(backup) => backup,
+            Err(error) => return self.end_compaction(Ended::Failed(error)),
+        };
+        let result = compaction.result(backup.as_deref());
+        self.append(EntryBody::Compaction {
+            details: compaction.details(backup.as_deref()),
+            summary: compaction.text,
+            first_kept: compaction.first_kept,
+            tokens_before: compaction.stats.tokens_before,
+        });
+        let plan = PlanId(self.number());
+        self.out.push(Effect::ReadContext(plan));
+        self.at(Stage::Rebuilding(plan, result));
+    }
+
+    /// The conversation as it is from now on.
+    pub(crate) fn rebuilt(&mut self, plan: PlanId, messages: Vec<(EntryId, Raw)>) {
+        let Some(compacting) = &self.compaction else { return };
+        let result = match &compacting.stage {
+            Stage::Rebuilding(current, result) if *current == plan => result.clone(),
+            _ => return,
+        };
+        self.context = messages;
+        self.weights.clear();
+        self.end_compaction(Ended::Done(result));
+    }
+
+    /// `abort_compaction`, after its answer.
+    pub(crate) fn abort_compaction(&mut self) {
+        for request in std::mem::take(&mut self.manual.pending) {
+            // The run that was to end for it goes on with its queue itself.
+            self.manual.resume = false;
+            self.answer(request, Err(CANCELLED.to_owned()));
+        }
+        self.cancel_compaction();
+    }
+
+    /// Gives a compaction up, if one is under way that is not in the file yet.
+    pub(crate) fn cancel_compaction(&mut self) {
+        let Some(compacting) = &self.compaction else { return };
+        match &compacting.stage {
+            Stage::Planning(plan) | Stage::BackingUp(plan, _) => self.out.push(Effect::CancelPlan(*plan)),
+            Stage::Waiting(..) => {}
+            Stage::Rebuilding(..) => return,
+        }
+        self.end_compaction(Ended::Cancelled);
+    }
+
+    fn end_compaction(&mut self, ended: Ended) {
+        let Some(compacting) = self.compaction.take() else { return };
+        let cause = compacting.cause;
+        if compacting.retries > 0 {
+            self.emit(Event::SummarizationRetryFinished);
+        }
+        let done = matches!(ended, Ended::Done(_));
+        let mut end = CompactionEnd::new(cause.reason());
+        end.mid_turn = cause.is_mid_turn();
+        // What was not done, and why, for who asked.
+        let mut refused = String::new();
+        match ended {
+            Ended::Done(result) => {
+                end.result = Some(result);
+                end.will_retry = compacting.will_retry;
+            }
+            // A length stop that nothing could be shortened for is tried once more as it is.
+            Ended::Nothing => end.will_retry = compacting.will_retry && cause == Cause::Length,
+            Ended::Cancelled => {
+                end.aborted = true;
+                end.manual_takeover_pending = !self.manual.pending.is_empty();
+                refused = CANCELLED.to_owned();
+            }
+            Ended::Failed(error) => {
+                end.error_message = Some(format!("{}{error}", cause.failed()));
+                refused = error;
+            }
+        }
+        let tokens = self.weights.tokens(&self.context).count;
+        if done && cause.is_mid_turn() && self.window() > 0 && tokens > self.window() {
+            end.error_message = Some(format!(
+                "Post-tool context remains over the provider hard input limit after compaction ({tokens} > {} tokens); the next \
+                 provider request was not sent.",
+                self.window()
+            ));
+        }
+        self.recovery.tried = if done { None } else { self.context.last().map(|(id, _)| id.clone()) };
+        self.recovery.left = if done { tokens } else { 0 };
+        let (result, will_retry, error) = (end.result.clone(), end.will_retry, end.error_message.clone());
+        let aborted = end.aborted;
+        self.emit(Event::CompactionEnd(Box::new(end)));
+        for request in compacting.requests {
+            self.answer(request, result.clone().map(Some).ok_or_else(|| refused.clone()));
+        }
+        if self.run.is_some() {
+            self.active().waiting = None;
+            if cause.is_mid_turn() {
+                let refusal = match error {
+                    None if aborted => Some(MID_TURN_CANCELLED.to_owned()),
+                    error => error,
+                };
+                let run = self.active();
+                match refusal.filter(|_| !run.aborted) {
+                    None => run.steps.push_front(Step::NextTurn),
+                    Some(error) => run.steps.extend([Step::TurnStart, Step::Unsent(error)]),
+                }
+            } else if will_retry && !self.active().aborted {
+                self.continue_run();
+            } else {
+                self.active().steps.push_front(Step::GoOn);
+            }
+            return;
+        }
+        self.flush_bash();
+        if let Some(pending) = self.preflight.take() {
+            return self.prompt_compacted(pending);
+        }
+        if cause == Cause::Manual {
+            self.manual_ended();
+        }
+    }
+
+    /// What waited for `compact` goes on: prompts in their order, else the queues of the run that was ended for it.
+    fn manual_ended(&mut self) {
+        let resume = std::mem::take(&mut self.manual.resume);
+        let parked = std::mem::take(&mut self.manual.parked);
+        if parked.is_empty() && resume && self.queues.has_due() {
+            self.run_queues();
+        }
+        for (request, prompt) in parked {
+            self.command(request, prompt);
+        }
+    }
+
+    /// An entry could not be written: whatever was under way here ends with that. `performed` tells whether a step went out.
+    pub(crate) fn compaction_broke(&mut self, error: &str, performed: impl Fn(PlanId) -> bool) {
+        if let Some(compacting) = self.compaction.take() {
+            match compacting.stage {
+                Stage::Planning(plan) | Stage::BackingUp(plan, _) if performed(plan) => {
+                    self.out.push(Effect::CancelPlan(plan));
+                }
+                _ => {}
+            }
+            if compacting.retries > 0 {
+                self.emit(Event::SummarizationRetryFinished);
+            }
+            for request in compacting.requests {
+                self.answer(request, Err(error.to_owned()));
+            }
+        }
+        if let Some((reason, mid_turn)) = self.announced.compaction() {
+            let cause = match reason {
+                CompactionReason::Manual => Cause::Manual,
+                CompactionReason::Threshold if mid_turn => Cause::MidTurn { over: false },
+                CompactionReason::Threshold => Cause::Threshold,
+                CompactionReason::Overflow => Cause::Overflow,
+            };
+            let error_message = Some(format!("{}{error}", cause.failed()));
+            let end = CompactionEnd { mid_turn, error_message, ..CompactionEnd::new(reason) };
+            self.emit(Event::CompactionEnd(Box::new(end)));
+        }
+        if self.preflight.as_ref().is_some_and(PendingPrompt::waits_for_compaction)
+            && let Some(pending) = self.preflight.take()
+        {
+            self.answer(pending.request(), Err(error.to_owned()));
+            self.answer_aborts();
+        }
+        if self.manual.pending.is_empty() {
+            for (request, _) in std::mem::take(&mut self.manual.parked) {
+                self.answer(request, Err(error.to_owned()));
+            }
+        }
+    }
+
+    /// Tokens that fit into the model's context window, as far as is known: less than the catalog says when an error said so.
+    /// 0: not known.
+    pub(crate) fn window(&self) -> u64 {
+        let Some(model) = &self.model else { return 0 };
+        let learned =
+            self.recovery.limit.as_ref().filter(|limit| limit.is_of(model)).map(|limit| limit.tokens);
+        match (model.context_window, learned) {
+            (0, learned) => learned.unwrap_or(0),
+            (window, learned) => learned.map_or(window, |learned| learned.min(window)),
+        }
+    }
+
+    /// Notes what an error says of the window.
+    pub(crate) fn learn_limit(&mut self, error: &str) {
+        if let (Some(model), Some(tokens)) = (&self.model, overflow::limit(error)) {
+            let (provider, id) = (model.provider.clone(), model.id.clone());
+            self.recovery.limit = Some(crate::triggers::Limit { provider, id, tokens });
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Performs what a compaction needs: the planner's call and the work around it, the backup, the conversation built anew.
+//!
+//! What grows with the transcript (writing it down, numbering, putting it back together, copying the file) runs where it
+//! may block; the session's task only hands over shared bytes.
+
+use atomic_agent::compaction::{self, Begun, Plan, PlanOutcome, PlannerAnswer, Source};
+use atomic_agent::{AgentCommand, Input, PlanCall, PlanId, PlanStage, RequestId};
+use atomic_protocol::message::{Content, Message, UserMessage};
+use atomic_protocol::model::ModelRequest;
+use atomic_providers::Registry;
+use atomic_session_store as store;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::SessionMessage;
+use super::actor::Actor;
+use crate::clock;
+use crate::daemon::Daemon;
+
+/// Pieces of a planner's answer that wait to be put together.
+const PIECES: usize = 16;
+
+/// A step that broke inside the daemon; the log says how.
+const BROKEN: &str = "The compaction failed inside atomicd; see its log";
+
+/// A step of a compaction under way. Dropping it cancels the step.
+pub(super) struct CompactionWork {
+    plan: PlanId,
+    _cancel: DropGuard,
+}
+
+/// A step of a compaction is done.
+#[derive(Debug)]
+pub struct CompactionDone(pub(super) Input);
+
+impl Actor {
+    /// Starts a step of planning.
+    pub(super) fn plan(&mut self, call: PlanCall) {
+        let source = match &call.stage {
+            PlanStage::Begin(_) => self.source(),
+            _ => Source::default(),
+        };
+        let (daemon, registry, own) = (self.daemon.clone(), self.registry.clone(), self.own.clone());
+        let cancel = CancellationToken::new();
+        let (plan, token) = (call.plan, cancel.clone());
+        tracing::debug!(session = self.info.id, model = call.model.id, "compaction");
+        tokio::spawn(async move {
+            let outcome = tokio::select! {
+                outcome = step(&daemon, &registry, call, source, token.clone()) => outcome,
+                () = token.cancelled() => return,
+            };
+            // A session that is over wants no outcome.
+            let _ =
+                own.send(SessionMessage::Compaction(CompactionDone(Input::Planned { plan, outcome }))).await;
+        });
+        self.compaction = Some(CompactionWork { plan, _cancel: cancel.drop_guard() });
+    }
+
+    /// Ends a step whose outcome is not wanted any more.
+    pub(super) fn cancel_plan(&mut self, plan: PlanId) {
+        if self.compaction.as_ref().is_some_and(|work| work.plan == plan) {
+            self.compaction = None;
+        }
+    }
+
+    fn source(&self) -> Source {
+        let store::Shortenable { previous, messages } = store::shortenable(&self.store);
+        Source { previous, messages }
+    }
+
+    /// Copies the session's file, if there is one.
+    pub(super) fn back_up(&self, plan: PlanId, label: &'static str) {
+        let (file, own) = (self.info.file.clone(), self.own.clone());
+        tokio::spawn(async move {
+            let copy = move || match file {
+                Some(file) => store::backup(&file, clock::now(), label),
+                None => Ok(None),
+            };
+            let backup = match tokio::task::spawn_blocking(copy).await {
+                Ok(Ok(path)) => Ok(path.map(|path| path.to_string_lossy().into_owned())),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(error) => {
+                    tracing::error!(%error, "backup failed");
+                    Err(BROKEN.to_owned())
+                }
+            };
+            let _ =
+                own.send(SessionMessage::Compaction(CompactionDone(Input::BackedUp { plan, backup }))).await;
+        });
+    }
+
+    /// `abort_compaction` on nobody's behalf.
+    pub(super) fn abort_compaction(&mut self) {
+        let request = self.next_request();
+        self.feed(Input::Command { request, command: AgentCommand::AbortCompaction });
+    }
+
+    /// A client with no more to ask has waited long enough for its `compact`.
+    pub(super) fn compact_is_late(&mut self, client: u64) {
+        let waiting = self.agent.compaction_requests();
+        let own = |request: &RequestId| {
+            self.tickets.get(request).is_some_and(|ticket| ticket.client().id == client)
+        };
+        let (late, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(own);
+        if late.is_empty() {
+            return;
+        }
+        if others.is_empty() {
+            return self.abort_compaction();
+        }
+        for request in late {
+            if let Some(ticket) = self.tickets.remove(&request) {
+                ticket.fail("Compaction cancelled");
+            }
+        }
+    }
+}
+
+/// Does one step.
+async fn step(
+    daemon: &Daemon,
+    registry: &Registry,
+    call: PlanCall,
+    source: Source,
+    token: CancellationToken,
+) -> PlanOutcome {
+    let window = call.window;
+    let plan = match call.stage {
+        PlanStage::Ask(plan) => plan,
+        PlanStage::Fresh(plan) => {
+            return blocking(move || PlanOutcome::Done(Box::new(plan.fresh(window))))
+                .await
+                .unwrap_or_else(broken);
+        }
+        PlanStage::Begin(begin) => match blocking(move || begin.begin(source, window)).await {
+            Ok(Begun::Ask(plan)) => plan,
+            Ok(Begun::Nothing) => return PlanOutcome::Nothing,
+            Ok(Begun::Done(compaction)) => return PlanOutcome::Done(compaction),
+            Err(error) => return broken(error),
+        },
+    };
+    let shown = plan.clone();
+    let request = match blocking(move || request(&shown)).await {
+        Ok(messages) => ModelRequest {
+            model: call.model,
+            thinking: call.thinking,
+            system: compaction::SYSTEM.into(),
+            messages,
+            tools: [].into(),
+            // Not the session's own: the provider's cache for that must not be pushed out.
+            session_id: store::new_session_id(),
+        },
+        Err(error) => return broken(error),
+    };
+    let (sender, mut pieces) = mpsc::channel(PIECES);
+    let mut answer = PlannerAnswer::default();
+    let collect = async {
+        while let Some(events) = pieces.recv().await {
+            for event in events {
+                if answer.take(event) {
+                    return true;
+                }
+            }
+        }
+        false
+    };
+    let stream = atomic_providers::stream(&daemon.http, registry, request, sender, token);
+    let ((), whole) = tokio::join!(stream, collect);
+    if !whole {
+        answer = PlannerAnswer::broken("The planning model's answer ended without its end");
+    }
+    blocking(move || plan.outcome(answer, window)).await.unwrap_or_else(broken)
+}
+
+fn request(plan: &Plan) -> Vec<Message> {
+    vec![Message::User(UserMessage { content: Content::Text(plan.request()), timestamp: clock::now() })]
+}
+
+fn broken(error: tokio::task::JoinError) -> PlanOutcome {
+    tracing::error!(%error, "compaction failed");
+    PlanOutcome::Broken(BROKEN.to_owned())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    tokio::task::spawn_blocking(work).await
+}
