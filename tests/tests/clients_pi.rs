@@ -188,19 +188,12 @@ fn pi_1_6_0_exports() {
     exporting(&PI_1_6_0);
 }
 
-/// Each needs commands that are not built yet; take the `#[ignore]` away with the command.
-mod later {
-    use super::*;
+#[test]
+fn pi_0_73_1_compacts() {
+    compacting(&PI_0_73_1);
+}
 
-    #[test]
-    #[ignore = "needs compact"]
-    fn pi_0_73_1_compacts() {
-        compacting(&PI_0_73_1);
-    }
-
-    #[test]
-    #[ignore = "needs compact"]
-    fn pi_1_6_0_compacts() {
-        compacting(&PI_1_6_0);
-    }
+#[test]
+fn pi_1_6_0_compacts() {
+    compacting(&PI_1_6_0);
 }
