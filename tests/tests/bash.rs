@@ -292,3 +292,31 @@ fn it_runs_in_the_clients_directory() {
     let expected = format!("{}\n", sandbox.project().display());
     assert_eq!(run(&mut shim, "pwd")["output"], expected.as_str());
 }
+
+#[test]
+fn a_users_command_is_run_streamed_and_recorded_like_any() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.rpc();
+    shim.send(json!({"id": "u", "type": "user_bash", "command": "echo out; exit 2"}));
+    let records = shim.until("the answer", |record| record["id"] == "u" && record.is_response());
+    assert_eq!(kinds(&records), ["bash_execution_update", "response user_bash"]);
+    assert_eq!(
+        records[1].data(),
+        &json!({"output": "out\n", "exitCode": 2, "cancelled": false, "truncated": false})
+    );
+    shim.send(
+        json!({"id": "v", "type": "user_bash", "command": "echo up; sleep 600", "excludeFromContext": true}),
+    );
+    shim.wait_for("its output", |record| record["id"] == "v");
+    let twice = json!({"id": "v", "type": "bash", "command": "true"});
+    shim.send(twice);
+    assert_eq!(shim.response("v").error(), "Bash request id already active: v");
+    shim.ask(json!({"type": "abort_bash", "requestId": "v"})).data();
+    assert_eq!(shim.response("v").data()["cancelled"], true);
+    server.prepare(anthropic::text("seen"));
+    shim.prompt("1", "look");
+    shim.until_settled();
+    let conversation = server.last_request().conversation();
+    assert!(conversation[0].contains("out") && conversation.len() == 2, "{conversation:?}");
+}

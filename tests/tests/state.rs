@@ -368,3 +368,47 @@ fn flags_choose_model_level_and_tools() {
     talk(&server, &mut plain, "hi", "hello");
     assert_eq!(tools(&server), ["read", "bash", "edit", "write"]);
 }
+
+#[test]
+fn a_short_conversation_is_not_compacted() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.rpc();
+    for command in [json!({"type": "compact"}), json!({"type": "compact", "customInstructions": "keep x"})] {
+        assert_eq!(shim.ask(command).error(), "Nothing to compact (session too small)");
+    }
+    for _ in 0..2 {
+        assert_eq!(
+            shim.ask(json!({"type": "abort_compaction"})).get("data"),
+            None,
+            "late and repeated ones are harmless"
+        );
+    }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
+fn automatic_compaction_is_state_and_setting() {
+    let sandbox = Sandbox::new();
+    sandbox.write_settings(&json!({"compaction": {"reserveTokens": 5}}));
+    let mut shim = sandbox.rpc();
+    assert_eq!(shim.get("get_state")["autoCompactionEnabled"], true);
+    for enabled in [false, true, false] {
+        shim.ask(json!({"type": "set_auto_compaction", "enabled": enabled})).data();
+        assert_eq!(shim.get("get_state")["autoCompactionEnabled"], enabled);
+        let text = std::fs::read(sandbox.agent_dir().join("settings.json")).expect("settings");
+        let settings: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(settings, json!({"compaction": {"reserveTokens": 5, "enabled": enabled}}));
+    }
+    let mut other = sandbox.rpc();
+    assert_eq!(other.get("get_state")["autoCompactionEnabled"], false);
+}
+
+#[test]
+fn without_extensions_there_are_no_shortcuts() {
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    assert_eq!(shim.get("get_shortcuts"), json!({"shortcuts": []}));
+    let answer = shim.ask(json!({"type": "invoke_shortcut", "key": "ctrl+k"}));
+    assert_eq!(answer.error(), "Shortcut not found: ctrl+k");
+}
