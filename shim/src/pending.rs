@@ -27,7 +27,7 @@ pub(crate) enum Line {
 /// All lines without an answer, by their number on the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Nobody expects answers: lines are not kept.
+    /// Nobody expects answers: lines are kept until they are sent and no longer.
     pub(crate) unanswered: bool,
     /// Number of the newest complete line; lines count from 1.
     last: u64,
@@ -41,9 +41,6 @@ pub(crate) struct Pending {
 impl Pending {
     /// Takes bytes that go to the daemon; call it before they do, or an answer may come for a line nobody knows.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
-        if self.unanswered {
-            return;
-        }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.open.extend_from_slice(&bytes[..end]);
             self.last += 1;
@@ -96,6 +93,14 @@ impl Pending {
     pub(crate) fn answer_rest(&mut self, out: &mut Vec<u8>) {
         for line in std::mem::take(&mut self.lines).values() {
             lost::answer(line, false, out);
+        }
+    }
+
+    /// The lines are sent: those that nobody expects an answer to are forgotten.
+    pub(crate) fn sent(&mut self) {
+        if self.unanswered {
+            self.lines.clear();
+            self.open.clear();
         }
     }
 

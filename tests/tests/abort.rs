@@ -273,8 +273,8 @@ fn the_escape_sequence_is_exactly_this() {
         {"id":"q","type":"response","command":"clear_queue","success":true,"data":{"steering":["x"],"followUp":[]}}
         {"type":"message_end","message":$MESSAGE}
         {"type":"turn_end","message":$MESSAGE,"toolResults":[]}
-        {"type":"agent_end","messages":[{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":"T"},$MESSAGE]}
-        {"type":"agent_settled"}
+        {"type":"agent_end","messages":[{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":"T"},$MESSAGE],"willRetry":false}
+        {"type":"agent_settled","aborted":true}
         {"id":"a","type":"response","command":"abort","success":true}"#,
         &[("$MESSAGE", message)],
     );

@@ -21,6 +21,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
         "atomic-daemon",
         &[
             "atomic-agent",
+            "atomic-html-export",
             "atomic-link",
             "atomic-protocol",
             "atomic-providers",

@@ -134,12 +134,34 @@ fn completions_and_the_manual_page_are_printed() {
 }
 
 #[test]
-fn export_says_that_it_is_not_built() {
+fn a_file_is_exported_without_a_daemon() {
     let sandbox = Sandbox::new();
-    let file = sandbox.write("project/s.jsonl", "");
-    for arguments in [&["export", "s.jsonl", "o.html"][..], &["--export", "s.jsonl"]] {
-        let finished = sandbox.atomic(arguments).expect_code(1);
-        let want = format!("Error: cannot export {}: export is not built in this version\n", file.display());
-        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("", want.as_str()));
+    let header = json!({"type": "session", "version": 3, "id": "old", "timestamp": "2026-01-01T00:00:00.000Z",
+        "cwd": sandbox.project()});
+    let message = json!({"type": "message", "id": "aaaaaaaa", "parentId": null,
+        "timestamp": "2026-01-01T00:00:01.000Z",
+        "message": {"role": "user", "content": [{"type": "text", "text": "old times"}], "timestamp": 1}});
+    sandbox.write("project/s.jsonl", format!("{header}\n{message}\n"));
+    for (arguments, name) in [
+        (&["export", "s.jsonl", "o.html"][..], "o.html"),
+        (&["--export", "s.jsonl"], "atomic-session-s.html"),
+    ] {
+        let page = sandbox.project().join(name);
+        let finished = sandbox.atomic(arguments).expect_code(0);
+        assert_eq!((finished.stdout, finished.stderr.as_str()), (format!("{}\n", page.display()), ""));
+        assert!(std::fs::read_to_string(page).expect("the page").contains("old times"));
     }
+    let empty = sandbox.write("project/empty.jsonl", "").display().to_string();
+    let missing = sandbox.project().join("missing.jsonl").display().to_string();
+    for (file, why) in [
+        (&empty, format!("the session file {empty} is empty")),
+        (&missing, format!("there is no session file {missing}")),
+    ] {
+        let finished = sandbox.atomic(&["export", file]).expect_code(1);
+        assert_eq!(
+            (finished.stdout.as_str(), finished.stderr),
+            ("", format!("Error: cannot export {file}: {why}\n"))
+        );
+    }
+    assert_eq!(sandbox.processes(), Vec::new());
 }

@@ -47,8 +47,8 @@ fn a_text_turn_is_exactly_this() {
         $UPDATE{"type":"text_end","contentIndex":0,"content":"Hello"}}
         {"type":"message_end","message":$DONE}
         {"type":"turn_end","message":$DONE,"toolResults":[]}
-        {"type":"agent_end","messages":[$USER,$DONE]}
-        {"type":"agent_settled"}"#,
+        {"type":"agent_end","messages":[$USER,$DONE],"willRetry":false}
+        {"type":"agent_settled","aborted":false}"#,
         &[
             (
                 "$USER",
@@ -100,7 +100,7 @@ fn a_tool_turn_is_exactly_this() {
         {"type":"message_start","message":$USER}
         {"type":"message_end","message":$USER}
         {"type":"message_start","message":$OPEN}
-        $UPDATE{"type":"toolcall_start","contentIndex":0}}
+        $UPDATE{"type":"toolcall_start","contentIndex":0,"id":"c1","toolName":"bash"}}
         $UPDATE{"type":"toolcall_delta","contentIndex":0,"delta":"{\"command\":\"ls\"}"}}
         $UPDATE{"type":"toolcall_end","contentIndex":0,"toolCall":$CALL}}
         {"type":"message_end","message":$ASKED}
@@ -116,8 +116,8 @@ fn a_tool_turn_is_exactly_this() {
         $UPDATE{"type":"text_end","contentIndex":0,"content":"done"}}
         {"type":"message_end","message":$SAID}
         {"type":"turn_end","message":$SAID,"toolResults":[]}
-        {"type":"agent_end","messages":[$USER,$ASKED,$RESULT,$SAID]}
-        {"type":"agent_settled"}"#,
+        {"type":"agent_end","messages":[$USER,$ASKED,$RESULT,$SAID],"willRetry":false}
+        {"type":"agent_settled","aborted":false}"#,
         &[
             ("$USER", r#"{"role":"user","content":[{"type":"text","text":"run it"}],"timestamp":"T"}"#),
             ("$OPEN", OPEN),
