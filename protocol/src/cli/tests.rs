@@ -326,9 +326,9 @@ fn trust_is_a_verb_of_its_own() {
 
 #[test]
 fn resources_are_named_and_turned_off() {
-    let options = options_of(&["--skill", "a", "--prompt-template", "-p", "--skill=b", "-ns", "-np"]);
+    let options = options_of(&["--skill", "a", "--prompt-template", "p", "--skill=b", "-ns", "-np"]);
     assert_eq!(options.skills, [PathBuf::from("a"), PathBuf::from("b")]);
-    assert_eq!(options.prompt_templates, [PathBuf::from("-p")]);
+    assert_eq!(options.prompt_templates, [PathBuf::from("p")]);
     assert!(options.no_skills && options.no_prompt_templates);
 }
 

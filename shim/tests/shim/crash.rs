@@ -163,7 +163,8 @@ fn an_open_run_is_closed_before_the_next_daemon_says_anything() {
     let closed = format!(
         "{{\"type\":\"message_end\",\"message\":{FAILED}}}\n\
          {{\"type\":\"turn_end\",\"message\":{FAILED},\"toolResults\":[]}}\n\
-         {{\"type\":\"agent_end\",\"messages\":[{FAILED}]}}\n{{\"type\":\"agent_settled\"}}\n"
+         {{\"type\":\"agent_end\",\"messages\":[{FAILED}],\"willRetry\":false}}\n\
+         {{\"type\":\"agent_settled\",\"aborted\":false}}\n"
     );
     assert_eq!(out, format!("{begun}{half}\n{closed}{}{{\"type\":\"next\"}}\n", lost_response(1, UNKNOWN)));
     assert_eq!(answers(&out, Some(half)).len(), 1);
