@@ -286,6 +286,7 @@ fn a_window_that_is_nearly_full_is_made_room_in() {
     let end = &records[records.len() - 2];
     assert_eq!((&end["reason"], &end["willRetry"]), (&json!("threshold"), &json!(false)));
     assert!(end["result"]["backupPath"].as_str().is_some_and(|path| path.ends_with(".auto-compact.bak")));
+    assert_eq!(shim.get("get_last_assistant_text")["text"], "a lot");
 
     assert!(shim.ask(json!({"type": "set_auto_compaction", "enabled": false})).succeeded());
     assert_eq!(shim.get("get_state")["autoCompactionEnabled"], false);
