@@ -2,10 +2,14 @@
 //!
 //! One section a message part, a role header in front, a blank line between; tool calls as `name(key=JSON)`. Calls
 //! without results and results without calls are fine here. Two readings of the same grammar (reference compaction 2):
-//! [`transcript`] cuts nothing and leaves images where they stood, [`transcript_lines`] is text only.
+//! [`transcript`] cuts nothing and leaves images where they stood, [`transcript_lines`] is text only. [`glance`] reads messages
+//! for either.
+
+mod glance;
 
 use std::fmt::Write as _;
 
+pub use self::glance::glance;
 use crate::json::Fields;
 use crate::message::{BashExecutionMessage, Block, Message, ToolCall};
 

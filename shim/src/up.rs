@@ -74,7 +74,6 @@ impl Up {
             lines.pending.add(&bytes);
             lines.ended = read == 0;
             if let Some(connection) = lines.connection {
-                lines.pending.sent();
                 drop(lines);
                 offline = 0;
                 if read == 0 {
@@ -104,7 +103,6 @@ impl Up {
     pub(crate) fn connect(&self, stream: &Arc<Stream>) -> usize {
         let mut lines = self.lines();
         let mut backlog = lines.pending.backlog();
-        lines.pending.sent();
         if lines.ended {
             backlog.extend_from_slice(&FromShim::Eof.to_line());
         }

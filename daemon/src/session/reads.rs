@@ -86,8 +86,7 @@ impl Actor {
 
     /// The text of the last answer, trimmed; an aborted answer without content does not count, an empty text is none.
     fn last_assistant_text(&self) -> Option<String> {
-        let messages: Vec<&Raw> = self.agent.messages().collect();
-        let last = messages.into_iter().rev().find_map(|message| match Message::parse(message) {
+        let last = self.newest_messages().find_map(|message| match Message::parse(message) {
             Ok(Message::Assistant(message)) if !is_empty_abort(&message) => Some(message),
             _ => None,
         })?;
@@ -96,11 +95,16 @@ impl Actor {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
+    /// Messages of the branch as they are stored, the newest first: a compaction takes them out of the conversation.
+    fn newest_messages(&self) -> impl Iterator<Item = &Raw> {
+        let branch = self.store.branch(self.store.leaf());
+        branch.into_iter().rev().filter_map(|at| self.store.entries()[at].message.as_ref())
+    }
+
     /// How the newest run came out: its last message of the model or of a tool says so.
     pub(super) fn outcome(&self) -> Outcome {
         let failed = |why: &str| Outcome { failure: Some(why.to_owned()), ..Outcome::default() };
-        let messages: Vec<&Raw> = self.agent.messages().collect();
-        for message in messages.into_iter().rev() {
+        for message in self.newest_messages() {
             match Message::parse(message) {
                 Ok(Message::Assistant(message)) => {
                     let why = match message.stop_reason {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use atomic_session_store::{Context, Store, context, context_at};
+use atomic_session_store::{Context, Store, context, context_at, shortenable};
 
 use crate::HEADER;
 
@@ -117,6 +117,29 @@ fn a_boundary_is_one_message_with_the_kept_tail_as_text() {
                 .ends_with(r#""display":true,"details":{"strategy":"verbatim-lines"},"timestamp":9}"#)
         );
         assert_eq!(texts(&context)[1], ("z", r#"{"role":"user","content":"later"}"#));
+    }
+}
+
+#[test]
+fn what_a_compaction_works_on() {
+    let answer = r#"{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[],"stopReason":"stop"}}"#;
+    let later = r#"{"type":"message","id":"z","parentId":"k","message":{"role":"user","content":"later"}}"#;
+    for (boundary, expected) in [
+        (None, &["a", "b"][..]),
+        (Some(boundary("\"b\"", "short")), &["b", "z"]),
+        (Some(boundary("null", "short")), &["z"]),
+        // Not on the branch before the boundary, so nothing was kept.
+        (Some(boundary("\"z\"", "short")), &["z"]),
+    ] {
+        let mut lines = vec![USER, answer];
+        if let Some(boundary) = &boundary {
+            lines.extend([boundary.as_str(), later]);
+        }
+        let (store, _) = of(&lines);
+        let found = shortenable(&store);
+        let ids: Vec<&str> = found.messages.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!(ids, expected, "{boundary:?}");
+        assert_eq!(found.previous.map(|line| line.as_str().to_owned()), boundary);
     }
 }
 

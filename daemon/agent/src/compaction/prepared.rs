@@ -3,7 +3,7 @@
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{Fields, Raw};
 use atomic_protocol::message::{Block, Message};
-use atomic_protocol::transcript::transcript_lines;
+use atomic_protocol::transcript::{glance, transcript_lines};
 
 use super::region::Region;
 use super::{MIN_LINES, Parameters};
@@ -69,9 +69,8 @@ pub fn prepare(source: Source, parameters: Parameters, tokens_before: u64, small
     let first_kept = messages.get(at).filter(|_| kept > 0).map(|(id, _)| id.clone());
     messages.truncate(at);
     let mut text = source.previous.as_ref().and_then(summary).unwrap_or_default();
-    let rest = transcript_lines(
-        messages.into_iter().filter_map(|(_, raw)| Message::parse(&raw).ok()).filter(is_visible),
-    );
+    let rest =
+        transcript_lines(messages.into_iter().filter_map(|(_, raw)| glance(&raw).ok()).filter(is_visible));
     if !text.is_empty() && !rest.is_empty() {
         text.push('\n');
     }
