@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use atomic_link::place::Place;
 use atomic_protocol::command::Command;
-use atomic_protocol::link::{Hello, LINK_VERSION, Mode, NOT_LIVE, PROGRAM_VERSION, Reply, Report};
+use atomic_protocol::link::{Hello, LINK_VERSION, Mode, NOT_LIVE, PROGRAM_VERSION, Reply, Report, build_id};
 use tokio::sync::oneshot;
 
-use crate::build;
 use crate::connection::Client;
 use crate::daemon::Daemon;
 use crate::session::{SessionHandle, SessionMessage};
@@ -21,7 +20,7 @@ type Refused = (String, u8);
 /// Serves one administrative connection.
 pub async fn serve(daemon: &Arc<Daemon>, client: &Arc<Client>, mode: Mode, hello: &Hello) {
     let reply = match mode {
-        Mode::Rpc | Mode::Json | Mode::Print => unreachable!("served as a session"),
+        Mode::Rpc | Mode::Json | Mode::Print | Mode::Restart => unreachable!("served elsewhere"),
         Mode::Status => Ok(()),
         Mode::LogLevel => set_level(daemon, hello).map_err(|text| (text, 1)),
         Mode::Stop => stop(daemon, hello).await.map_err(|text| (text, 1)),
@@ -42,11 +41,11 @@ pub async fn serve(daemon: &Arc<Daemon>, client: &Arc<Client>, mode: Mode, hello
     }
 }
 
-fn report(daemon: &Daemon) -> Report {
+pub(crate) fn report(daemon: &Daemon) -> Report {
     Report {
         link: LINK_VERSION,
         version: PROGRAM_VERSION.to_owned(),
-        build: build::ID.to_owned(),
+        build: build_id().to_owned(),
         pid: std::process::id(),
         uptime_seconds: daemon.started.elapsed().as_secs(),
         agent_dir: daemon.agent_dir.to_string_lossy().into_owned(),

@@ -2,14 +2,18 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use atomic_protocol::link::Mode;
 use atomic_providers::Http;
 use atomic_tools::Children;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Client;
+use crate::handover::Phase;
 use crate::logging::Logging;
 use crate::session::SessionHandle;
 use crate::sessions::Sessions;
@@ -33,7 +37,12 @@ pub struct Daemon {
     pub shutdown: CancellationToken,
     /// When it began.
     pub started: Instant,
-    attached: AtomicUsize,
+    /// How far it is with handing over to another daemon.
+    pub phase: watch::Sender<Phase>,
+    /// A hand-over is under way.
+    pub handing_over: AtomicBool,
+    /// Those that are attached or about to be, by id.
+    clients: Mutex<HashMap<u64, (Arc<Client>, Mode)>>,
     /// When the kept output in each directory of temporary files was last looked through.
     cleaned: Mutex<HashMap<PathBuf, Instant>>,
 }
@@ -49,15 +58,27 @@ impl Daemon {
             logging,
             shutdown: CancellationToken::new(),
             started: Instant::now(),
-            attached: AtomicUsize::new(0),
+            phase: watch::Sender::new(Phase::Serving),
+            handing_over: AtomicBool::new(false),
+            clients: Mutex::default(),
             cleaned: Mutex::default(),
         }
     }
 
     /// Counts a client for as long as the value lives.
-    pub fn attached(self: &Arc<Self>) -> Presence {
-        self.attached.fetch_add(1, Ordering::AcqRel);
-        Presence(self.clone())
+    pub fn attached(self: &Arc<Self>, client: &Arc<Client>, mode: Mode) -> Presence {
+        self.clients_by_id().insert(client.id, (client.clone(), mode));
+        self.sessions.changed.notify_waiters();
+        Presence { daemon: self.clone(), client: client.id }
+    }
+
+    fn clients_by_id(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Client>, Mode)>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The clients that are attached or about to be, and what each of them is for.
+    pub fn attached_clients(&self) -> Vec<(Arc<Client>, Mode)> {
+        self.clients_by_id().values().cloned().collect()
     }
 
     /// Removes old kept output from a directory of temporary files, at most once in [`CLEAN_INTERVAL`].
@@ -77,7 +98,7 @@ impl Daemon {
 
     /// How many clients are attached.
     pub fn clients(&self) -> usize {
-        self.attached.load(Ordering::Acquire)
+        self.clients_by_id().len()
     }
 
     /// Nothing is attached and nothing runs.
@@ -93,12 +114,15 @@ impl Daemon {
 }
 
 /// An attached client.
-pub struct Presence(Arc<Daemon>);
+pub struct Presence {
+    daemon: Arc<Daemon>,
+    client: u64,
+}
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.0.attached.fetch_sub(1, Ordering::AcqRel);
-        self.0.sessions.changed.notify_waiters();
+        self.daemon.clients_by_id().remove(&self.client);
+        self.daemon.sessions.changed.notify_waiters();
     }
 }
 

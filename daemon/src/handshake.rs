@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use atomic_protocol::cli::{self, Dialect, Invocation};
 use atomic_protocol::frame::LineSplitter;
-use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSION, Reply};
+use atomic_protocol::link::{FromDaemon, Hello, LINK_VERSION, Mode, PROGRAM_VERSION, Reply, build_id};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::connection::messages::Messages;
 use crate::connection::{Client, Connection};
 use crate::daemon::Daemon;
+use crate::handover::Phase;
 use crate::outbox::Outbox;
 use crate::session::commands::UNSUPPORTED_DEFAULT;
 use crate::session::open::{self, Opened};
 use crate::session::{Attachment, SessionMessage};
 use crate::transport::{ReadHalf, WriteHalf};
-use crate::{admin, build};
+use crate::{admin, handover};
 
 /// A client that has said no hello by then is let go.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -48,10 +49,12 @@ pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
     };
     tracing::debug!(mode = ?hello.mode, version = hello.version, "hello");
     let client = Arc::new(Client::new(Outbox::new(write, hello.records)));
-    if hello.link != LINK_VERSION {
+    // What is asked about the daemon itself has the same shape in every version.
+    let session = matches!(hello.mode, Mode::Rpc | Mode::Json | Mode::Print);
+    if session && hello.link != LINK_VERSION {
         let text = format!(
             "Error: atomic {} speaks link version {}, the running atomicd {PROGRAM_VERSION} speaks {LINK_VERSION}.\n\
-             Hint: `atomic stop` ends the running daemon; the next start uses the installed version.",
+             Hint: `atomic restart` replaces the running daemon by the one beside atomic.",
             hello.version, hello.link
         );
         return refuse_client(&client, text, 1).await;
@@ -60,6 +63,7 @@ pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
     let writing = tokio::spawn(async move { writer.outbox.write().await });
     match hello.mode {
         Mode::Rpc | Mode::Json | Mode::Print => attach(&daemon, &client, read, lines, hello).await,
+        Mode::Restart => handover::serve(&daemon, &client, read, &hello).await,
         mode => admin::serve(&daemon, &client, mode, &hello).await,
     }
     client.outbox.close();
@@ -96,7 +100,21 @@ async fn attach(
         Ok(dialect) => client.speak(dialect, options.ascii_separators),
         Err(error) => return refuse_client(client, error.text, error.code).await,
     }
-    let presence = daemon.attached();
+    if handover::clashes(daemon, &hello) {
+        tracing::info!(version = hello.version, build = hello.build, "another build may take over");
+        let clash = Reply::Clash { version: PROGRAM_VERSION.to_owned(), build: build_id().to_owned() };
+        client.outbox.push(greeting(&clash, &[], false).into());
+        return;
+    }
+    let presence = daemon.attached(client, hello.mode);
+    // While another daemon takes over, nothing begins here that could not move. Without an answer a shim asks the next.
+    if *daemon.phase.borrow() != Phase::Serving
+        && (hello.mode != Mode::Rpc || options.no_session)
+        && !handover::released(&mut daemon.phase.subscribe()).await
+        || daemon.shutdown.is_cancelled()
+    {
+        return;
+    }
     let opening = open::opening(&hello, options);
     // A session that ends in the very moment it was found is found anew.
     for _ in 0..OPENING_ROUNDS {
@@ -112,7 +130,7 @@ async fn attach(
         let welcome = Reply::Welcome {
             link: LINK_VERSION,
             version: PROGRAM_VERSION.to_owned(),
-            build: build::ID.to_owned(),
+            build: build_id().to_owned(),
             pid: std::process::id(),
             session_id: info.id.clone(),
             session_file: info.file.as_ref().map(|path| path.to_string_lossy().into_owned()),

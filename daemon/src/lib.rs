@@ -4,7 +4,7 @@
 //! * [`session`] is where a session lives: one task, fed by messages, performing what its agent decides.
 //! * [`sessions`] is the registry; [`outbox`] what waits for one client; [`ticket`] the duty to answer a line.
 //! * [`answer`] is what this program does as a process of its own, without a daemon; [`listing`] serves both.
-//! * [`admin`], [`shutdown`], [`logging`], [`settings`], [`context_files`] are what their names say.
+//! * [`handover`] lets another daemon take over; [`admin`], [`shutdown`], [`logging`], [`settings`], [`context_files`] are what their names say.
 //!
 //! What differs between systems lies in `transport/` and `process/`, in `unix.rs` and `windows.rs`.
 
@@ -12,11 +12,11 @@
 
 pub mod admin;
 pub mod answer;
-pub mod build;
 pub mod clock;
 pub mod connection;
 pub mod context_files;
 pub mod daemon;
+pub mod handover;
 pub mod handshake;
 pub mod listing;
 pub mod logging;
@@ -38,6 +38,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use atomic_link::listen::{self, DaemonLock};
 use atomic_link::place::Place;
+use atomic_protocol::link::build_id;
 use atomic_tools::Children;
 
 use crate::daemon::Daemon;
@@ -74,7 +75,7 @@ pub async fn run(
     }
     let mut signals = process::Signals::install().context("cannot watch for signals")?;
     let listener = listen::bind(&place, &lock)?;
-    tracing::info!(socket = %place.socket().display(), pid = std::process::id(), version = build::ID, "atomicd serves");
+    tracing::info!(socket = %place.socket().display(), pid = std::process::id(), build = build_id(), "atomicd serves");
     let daemon = Arc::new(Daemon::new(place.agent_dir().to_owned(), Children::new(program), logging));
     let mut accepting = Accepting::start(&place, listener, &daemon)?;
     let idle = shutdown::idle(&daemon, settings.daemon.idle_exit);

@@ -67,8 +67,11 @@ enum Verb {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.help || arguments.version {
-        let text =
-            if arguments.help { HELP.to_owned() } else { format!("atomicd {}\n", atomic_daemon::build::ID) };
+        let text = if arguments.help {
+            HELP.to_owned()
+        } else {
+            format!("atomicd {}\n", atomic_protocol::link::build_id())
+        };
         return match std::io::stdout().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,

@@ -288,6 +288,23 @@ impl Outbox {
         self.moved.notify_waiters();
     }
 
+    /// The socket took less than there was: what was told last may not have left.
+    pub fn is_blocked(&self) -> bool {
+        let state = self.state();
+        state.waiting && !state.closed
+    }
+
+    /// Waits until the socket has taken everything, or the outbox closes.
+    pub async fn unblocked(&self) {
+        loop {
+            let moved = self.moved.notified();
+            if !self.is_blocked() {
+                return;
+            }
+            moved.await;
+        }
+    }
+
     /// Waits until no more waits than should, or the outbox closes. Listens before it looks, so that a socket that takes
     /// everything in between is not missed.
     pub async fn has_room(&self) {
@@ -395,6 +412,7 @@ impl Outbox {
                 let mut state = self.state();
                 if self.flush(&mut state) {
                     state.waiting = false;
+                    self.moved.notify_waiters();
                     if state.ending {
                         self.close_locked(&mut state);
                     }

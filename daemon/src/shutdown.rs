@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::daemon::Daemon;
+use crate::handover::Phase;
 use crate::session::SessionMessage;
 
 /// Sessions that do not settle by then are left as their files are.
@@ -11,10 +12,12 @@ pub const SETTLE_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Ends all sessions, then the children.
 pub async fn end(daemon: &Arc<Daemon>) {
+    let handover = *daemon.phase.borrow() == Phase::Leaving;
     let sessions = daemon.sessions.all();
     for session in &sessions {
-        session.send(SessionMessage::Shutdown).await;
+        session.send(SessionMessage::Shutdown { handover }).await;
     }
+    // One that is being opened just now is told by the connection that opens it.
     let settled = async {
         for session in &sessions {
             session.closed().await;

@@ -69,6 +69,11 @@ pub enum Invocation {
         /// Let running turns end first.
         wait: bool,
     },
+    /// `atomic restart`.
+    Restart {
+        /// Abort running turns instead of letting them end.
+        now: bool,
+    },
     /// `atomic logs`.
     Logs(LogsOptions),
     /// `atomic trust`.

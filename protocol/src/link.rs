@@ -24,6 +24,38 @@ pub const MARK: u8 = 0x1E;
 /// Version of the program, for people.
 pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Bytes of [`BUILD`]: the mark, an id, zeros.
+const BUILD_BYTES: usize = 96;
+
+/// Stands before the build's id in the program's file.
+const BUILD_MARK: &str = "atomic build: ";
+
+/// Identifies the build. In the program's file it can be found by its mark, so `strings` tells which build a file is.
+static BUILD: [u8; BUILD_BYTES] = marked(match option_env!("ATOMIC_BUILD_ID") {
+    Some(id) => id,
+    None => PROGRAM_VERSION,
+});
+
+const fn marked(id: &str) -> [u8; BUILD_BYTES] {
+    let mut out = [0; BUILD_BYTES];
+    let (mark, id) = (BUILD_MARK.as_bytes(), id.as_bytes());
+    let mut at = 0;
+    while at < mark.len() + id.len() {
+        out[at] = if at < mark.len() { mark[at] } else { id[at - mark.len()] };
+        at += 1;
+    }
+    out
+}
+
+/// Identifies this build of the programs: the version, unless whoever built them named the build in `ATOMIC_BUILD_ID`
+/// (at most 82 bytes).
+pub fn build_id() -> &'static str {
+    // Read from where it lies and not compiled in as a constant: what the file says is what the program says.
+    let bytes = &std::hint::black_box(&BUILD)[BUILD_MARK.len()..];
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..end]).unwrap_or(PROGRAM_VERSION)
+}
+
 /// The client's first line.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, tag = "type", rename = "hello")]
@@ -44,6 +76,16 @@ pub struct Hello {
     pub env: Vec<(OsText, OsText)>,
     /// Session to join, by file, when the client re-attaches.
     pub session: Option<String>,
+    /// The id of that session: its file may not be written yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The arguments that shaped that session, as [`FromDaemon::Handover`] told them: it is shaped by them again,
+    /// whichever of its clients comes back first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shaped_by: Option<Vec<OsText>>,
+    /// Serve this client whatever its build: it has been told [`Reply::Clash`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub any_build: bool,
     /// The caller's umask: what its tools and files get, since the daemon's own is strict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
@@ -62,6 +104,9 @@ impl Default for Hello {
             argv: Vec::new(),
             env: Vec::new(),
             session: None,
+            session_id: None,
+            shaped_by: None,
+            any_build: false,
             umask: None,
             records: false,
         }
@@ -80,6 +125,9 @@ impl fmt::Debug for Hello {
             .field("argv", &format_args!("{} arguments", self.argv.len()))
             .field("env", &names)
             .field("session", &self.session)
+            .field("session_id", &self.session_id)
+            .field("shaped_by", &self.shaped_by.as_ref().map(|_| "…"))
+            .field("any_build", &self.any_build)
             .field("umask", &self.umask)
             .field("records", &self.records)
             .finish()
@@ -110,6 +158,11 @@ pub enum Mode {
     /// Close the live session whose file is `argv[0]`, if it has no client and nothing runs in it. Answered by a report once
     /// its file is free, or refused as above.
     Release,
+    /// Ask the daemon to hand its sessions over to the next one (`argv`: `--now`, `--if-idle`). Answered at once by a
+    /// report or refused; then come [`FromDaemon::Notice`] records for as long as it waits for sessions, and the end of
+    /// the connection when it leaves. Whoever hangs up before calls it off. To be asked with the start lock held: the
+    /// asker starts the next daemon.
+    Restart,
 }
 
 /// The code of a refusal that means: no live session has this file.
@@ -142,6 +195,14 @@ pub enum Reply {
         text: String,
         /// The caller's exit code.
         code: u8,
+    },
+    /// The daemon is another build and has nothing to do: the client may replace it ([`Mode::Restart`], `--if-idle`) and
+    /// say hello to the next one, or say hello again with `any_build`.
+    Clash {
+        /// The daemon's program version.
+        version: String,
+        /// The daemon's build.
+        build: String,
     },
     /// The answer to an administrative mode.
     Report(Report),
@@ -247,6 +308,13 @@ pub enum FromDaemon {
     Session(Option<String>),
     /// A text for stderr.
     Notice(String),
+    /// The daemon leaves and another one takes over: attach again, and send there what was not admitted.
+    Handover {
+        /// The id of the client's session, for [`Hello::session_id`].
+        session_id: String,
+        /// The arguments that shaped it, for [`Hello::shaped_by`].
+        shaped_by: Vec<OsText>,
+    },
     /// The connection ends and the caller exits.
     Exit {
         /// With this code.
@@ -282,6 +350,9 @@ impl FromDaemon {
             FromDaemon::Notice(text) => {
                 object.str("notice", text);
             }
+            FromDaemon::Handover { session_id, shaped_by } => {
+                object.str("handover", session_id).value("shapedBy", shaped_by);
+            }
             FromDaemon::Exit { code, text } => {
                 object.int("exit", i64::from(*code));
                 if let Some(text) = text {
@@ -302,6 +373,13 @@ impl FromDaemon {
         }
         if let Some(file) = fields.get("session") {
             return Some(FromDaemon::Session(crate::json::string(file).map(|file| file.into_owned())));
+        }
+        if let Some(session_id) = fields.str("handover") {
+            let shaped_by = fields.get("shapedBy").map(serde_json::from_str).transpose().ok()?;
+            return Some(FromDaemon::Handover {
+                session_id: session_id.into_owned(),
+                shaped_by: shaped_by.unwrap_or_default(),
+            });
         }
         if let Some(text) = fields.str("notice") {
             return Some(FromDaemon::Notice(text.into_owned()));
@@ -432,6 +510,11 @@ mod tests {
     }
 
     #[test]
+    fn a_build_is_known_by_its_id() {
+        assert_eq!(build_id(), option_env!("ATOMIC_BUILD_ID").unwrap_or(PROGRAM_VERSION));
+    }
+
+    #[test]
     fn link_records_round_trip() {
         for record in [FromShim::Eof, FromShim::Signal(15)] {
             let line = record.to_line();
@@ -446,6 +529,10 @@ mod tests {
             FromDaemon::Session(Some("/s.jsonl".into())),
             FromDaemon::Session(None),
             FromDaemon::Notice("a\nb".into()),
+            FromDaemon::Handover {
+                session_id: "s".into(),
+                shaped_by: vec!["--tools".into(), OsText(b"\xff".to_vec())],
+            },
             FromDaemon::Exit { code: 1, text: Some("why".into()) },
             FromDaemon::Exit { code: 0, text: None },
         ] {
@@ -470,6 +557,7 @@ mod tests {
                 session_file: None,
             },
             Reply::Refused { text: "Error: no".into(), code: 1 },
+            Reply::Clash { version: "1.0".into(), build: "b".into() },
             Reply::Report(Report { pid: 3, sessions: vec![SessionReport::default()], ..Report::default() }),
         ] {
             let text = serde_json::to_string(&reply).unwrap();

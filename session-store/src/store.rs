@@ -248,6 +248,18 @@ impl Store {
         self.written = 1 + self.index.entries().len();
     }
 
+    /// Writes what is kept back, header included, although nothing was said yet: for a session that another process goes
+    /// on with. Nothing happens when there is nothing to write or no file to write to.
+    ///
+    /// # Errors
+    /// Those of [`Store::append`] that are about the file.
+    pub fn write_out(&mut self) -> Result<(), Error> {
+        match self.written {
+            0 if !self.index.entries().is_empty() => self.write_now([]),
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self, line: Vec<u8>) -> Result<Parsed, Error> {
         if let Place::ReadOnly(path) = &self.place {
             return Err(Error::ReadOnly { path: path.clone() });
@@ -268,7 +280,11 @@ impl Store {
     /// Writes what is not written yet and then `new`, if it is time to.
     fn write<'a>(&mut self, new: impl IntoIterator<Item = &'a Parsed> + Clone) -> Result<(), Error> {
         let due = self.written > 0 || new.clone().into_iter().any(|parsed| parsed.entry.kind.makes_file());
-        if !due || matches!(self.place, Place::Memory) {
+        if due { self.write_now(new) } else { Ok(()) }
+    }
+
+    fn write_now<'a>(&mut self, new: impl IntoIterator<Item = &'a Parsed> + Clone) -> Result<(), Error> {
+        if matches!(self.place, Place::Memory) {
             return Ok(());
         }
         let header = (self.written == 0).then_some(&self.header.line);

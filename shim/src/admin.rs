@@ -23,7 +23,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const WAIT_DEADLINE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// From the daemon's answer to the end of its process.
-const END_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const END_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Pause between two looks whether the process has ended.
 const END_RETRY: Duration = Duration::from_millis(10);
@@ -54,7 +54,9 @@ pub(crate) fn ask(mode: Mode, argv: Vec<OsText>, within: Duration) -> Answer {
                 stdio::complain(&text);
                 Answer::Failed(code)
             }
-            Reply::Welcome { .. } => failed(&"atomicd answered another question than the one asked"),
+            Reply::Welcome { .. } | Reply::Clash { .. } => {
+                failed(&"atomicd answered another question than the one asked")
+            }
         },
         Err(LinkError::NotRunning { .. }) => Answer::NotRunning(place),
         Err(LinkError::Closed { .. }) => Answer::Closed(place),
@@ -112,16 +114,26 @@ pub(crate) fn stop(force: bool, wait: bool) -> u8 {
         Answer::NotRunning(place) => return stdio::say(&not_running(&place)),
         Answer::Failed(code) => return code,
     };
-    let deadline = Instant::now() + END_DEADLINE;
-    while DaemonLock::is_held(&place) {
-        if Instant::now() >= deadline {
+    match has_left(&place, END_DEADLINE) {
+        true => stdio::say(&format!("{name} has stopped\n")),
+        false => {
             let lock = place.daemon_lock();
             stdio::complain(&format!("Error: {name} is still running; it holds {}", lock.display()));
-            return 1;
+            1
+        }
+    }
+}
+
+/// Waits until no daemon holds the lock of `place`; false when one still does after `within`.
+pub(crate) fn has_left(place: &Place, within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    while DaemonLock::is_held(place) {
+        if Instant::now() >= deadline {
+            return false;
         }
         std::thread::sleep(END_RETRY);
     }
-    stdio::say(&format!("{name} has stopped\n"))
+    true
 }
 
 /// The report as one object, with `running` in front.

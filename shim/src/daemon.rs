@@ -8,15 +8,9 @@ use std::process::Command;
 use atomic_link::LinkError;
 use atomic_link::place::{self, Place};
 use atomic_link::start::daemon_program;
-use atomic_protocol::link::{Hello, Mode, OsText, PROGRAM_VERSION};
+use atomic_protocol::link::{Hello, Mode, OsText, build_id};
 
 use crate::{os, stdio};
-
-/// Identifies this build; set by the release build, else the version.
-const BUILD: &str = match option_env!("ATOMIC_BUILD") {
-    Some(build) => build,
-    None => PROGRAM_VERSION,
-};
 
 /// Where the caller's daemon is.
 pub(crate) fn place() -> Result<Place, LinkError> {
@@ -59,5 +53,5 @@ pub(crate) fn session_hello(mode: Mode, argv: &[OsString]) -> std::io::Result<He
 
 /// A hello without a session: nothing of the caller's goes with it.
 pub(crate) fn hello(mode: Mode) -> Hello {
-    Hello { build: BUILD.to_owned(), mode, ..Hello::default() }
+    Hello { build: build_id().to_owned(), mode, ..Hello::default() }
 }

@@ -12,9 +12,10 @@ use atomic_link::Stream;
 use atomic_link::connect::{Attached, HELLO_DEADLINE};
 use atomic_link::place::Place;
 use atomic_link::start::{START_DEADLINE, connect_or_start_by};
-use atomic_protocol::link::{FromDaemon, Hello, Mode, Reply};
+use atomic_protocol::link::{FromDaemon, Hello, Mode, OsText, Reply};
 
 use crate::filter::LinkFilter;
+use crate::handover::{self, Replaced};
 use crate::session::Shared;
 use crate::up::{Lines, Source};
 use crate::{daemon, os, stdio};
@@ -27,6 +28,9 @@ const UNREAD_BYTES: usize = 4 * 1024;
 
 /// From the loss of a daemon to the end of the tries to attach again.
 const REATTACH_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The same after a daemon that handed over: it has to end first, and waits as long for clients that read slowly.
+const HANDOVER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// First pause between two such tries: what is being killed takes a moment to be gone.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -48,6 +52,8 @@ enum Ending {
     StdoutClosed,
     /// The daemon is gone without a word.
     Lost,
+    /// The daemon leaves in good order and another one takes over.
+    Handover,
 }
 
 /// A connection that is attached to a session.
@@ -74,6 +80,8 @@ pub(crate) struct Down {
     input: Option<Input>,
     /// File of the session the client is in, while that is known.
     file: Option<String>,
+    /// The id of that session, while that is known.
+    session_id: Option<String>,
     /// When daemons were lost, the newest last; no more than count.
     losses: Vec<Instant>,
 }
@@ -81,7 +89,7 @@ pub(crate) struct Down {
 impl Down {
     /// Nothing is done yet.
     pub(crate) fn new(shared: Arc<Shared>, place: Place, hello: Hello, input: Input) -> Down {
-        Down { shared, place, hello, input: Some(input), file: None, losses: Vec::new() }
+        Down { shared, place, hello, input: Some(input), file: None, session_id: None, losses: Vec::new() }
     }
 
     /// Attaches and copies until there is an end, and ends the process.
@@ -90,38 +98,65 @@ impl Down {
         if let Err(error) = self.read_input() {
             self.fail(&format!("Error: cannot use stdin: {error}"), 1);
         }
-        let mut link = match self.attach(Instant::now() + HELLO_DEADLINE + START_DEADLINE) {
+        let mut link = match self.attach_to_fitting() {
             Ok(link) => link,
             Err((text, code)) => self.fail(&text, code),
         };
         // A client that only runs its messages is not attached again: which of them have had their effect is unknown.
         self.file = link.file.take().filter(|_| self.hello.mode == Mode::Rpc);
+        self.session_id = Some(link.session);
         loop {
             let mut filter = LinkFilter::default();
-            match self.copy(&link.stream, link.early, &mut filter) {
+            let handed_over = match self.copy(&link.stream, link.early, &mut filter) {
                 Ending::Exit(code) => self.shared.exit(code),
                 Ending::StdoutClosed => self.shared.exit(1),
-                Ending::Lost => {}
-            }
+                Ending::Lost => false,
+                Ending::Handover => true,
+            };
             // Whoever still writes to it must come back.
             atomic_link::hang_up(&link.stream);
-            link = self.attach_again(&mut filter);
-            stdio::complain(&format!("Note: atomicd was lost; attached again to {}", link.session));
+            link = self.attach_again(&mut filter, handed_over);
+            if !handed_over {
+                stdio::complain(&format!("Note: atomicd was lost; attached again to {}", link.session));
+            }
             self.file = link.file.take().or(self.file);
+            self.session_id = Some(link.session);
         }
     }
 
+    /// Attaches; an idle daemon of another build is replaced first. Should that not succeed, the old one serves.
+    fn attach_to_fitting(&mut self) -> Result<Link, (String, u8)> {
+        let deadline = || Instant::now() + HELLO_DEADLINE + START_DEADLINE;
+        if let Some(link) = self.attach(deadline())? {
+            return Ok(link);
+        }
+        self.shared.up.lines().connection = None;
+        self.hello.any_build = true;
+        match handover::replace(&self.place, vec![OsText::from("--if-idle")], |_| {}) {
+            Ok(Replaced::By(_) | Replaced::NotRunning | Replaced::Refused(..)) => {}
+            Err(text) => stdio::complain(&format!("Note: atomicd is another build and stays: {text}")),
+        }
+        self.attach(deadline())?.ok_or_else(|| (UNANSWERED.to_owned(), 1))
+    }
+
     /// Attaches to the session that the hello asks for, starting a daemon when there is none; else a text for stderr and
-    /// an exit code. The caller's lines follow the hello at once. Called twice and large.
+    /// an exit code. None: the daemon is another build and would be replaced. The caller's lines follow the hello at once.
+    /// Called often and large.
     #[inline(never)]
-    fn attach(&self, deadline: Instant) -> Result<Link, (String, u8)> {
+    fn attach(&self, deadline: Instant) -> Result<Option<Link>, (String, u8)> {
         let said = |stream: &Arc<Stream>| match self.shared.up.connect(stream) {
             0 => {}
             1..=UNREAD_BYTES => self.shared.up.flush(),
             _ => self.flush(),
         };
         match connect_or_start_by(&self.place, &self.hello, daemon::program, deadline, said) {
-            Ok(attached) => welcome(attached),
+            Ok(attached) => {
+                let link = welcome(attached);
+                if matches!(link, Ok(Some(_))) {
+                    self.shared.up.lines().pending.welcomed();
+                }
+                link
+            }
             Err(error) => Err((format!("Error: {error}"), 1)),
         }
     }
@@ -190,7 +225,13 @@ impl Down {
             }
             FromDaemon::Session(file) => {
                 self.file = file;
+                self.session_id = None;
                 None
+            }
+            FromDaemon::Handover { session_id, shaped_by } => {
+                self.session_id = Some(session_id);
+                self.hello.shaped_by = Some(shaped_by);
+                Some(Ending::Handover)
             }
             FromDaemon::Notice(text) => {
                 stdio::complain(&text);
@@ -205,9 +246,10 @@ impl Down {
         }
     }
 
-    /// Says what the lost daemon owes and attaches to the session again; ends the process when that is no use.
-    fn attach_again(&mut self, filter: &mut LinkFilter) -> Link {
-        let deadline = Instant::now() + REATTACH_DEADLINE;
+    /// Says what the daemon that is gone owes and attaches to the session again; ends the process when that is no use.
+    /// One that handed over owes nothing, unless it ran out of patience with a session.
+    fn attach_again(&mut self, filter: &mut LinkFilter, handed_over: bool) -> Link {
+        let deadline = Instant::now() + if handed_over { HANDOVER_DEADLINE } else { REATTACH_DEADLINE };
         let shared = Arc::clone(&self.shared);
         let mut lines = shared.up.lines();
         lines.connection = None;
@@ -221,17 +263,24 @@ impl Down {
             shared.exit(1);
         }
         let over = lines.ended && lines.pending.is_empty();
-        let Some(file) =
-            self.file.clone().filter(|_| !over && !self.loses_too_often() && shared.signal() == 0)
+        let Some(file) = self
+            .file
+            .clone()
+            .filter(|_| !over && (handed_over || !self.loses_too_often()) && shared.signal() == 0)
         else {
+            if over && handed_over {
+                shared.exit(0);
+            }
             self.give_up(lines, None)
         };
         drop(lines);
         self.hello.session = Some(file);
+        self.hello.session_id = self.session_id.clone();
         let mut pause = FIRST_PAUSE;
         loop {
             match self.attach(deadline) {
-                Ok(link) => return link,
+                Ok(Some(link)) => return link,
+                Ok(None) => self.give_up(shared.up.lines(), Some(UNANSWERED)),
                 Err((text, _)) if Instant::now() >= deadline => self.give_up(shared.up.lines(), Some(&text)),
                 Err(_) => {}
             }
@@ -271,16 +320,18 @@ impl Down {
     }
 }
 
-/// The connection after a welcome; else a text for stderr and an exit code.
-fn welcome(attached: Attached) -> Result<Link, (String, u8)> {
+/// What is said of a daemon whose reply makes no sense.
+const UNANSWERED: &str = "Error: atomicd answered another question than the one asked";
+
+/// The connection after a welcome, none after a clash of builds; else a text for stderr and an exit code.
+fn welcome(attached: Attached) -> Result<Option<Link>, (String, u8)> {
     let Attached { stream, reply, early } = attached;
     match reply {
         Reply::Welcome { session_id, session_file, .. } => {
-            Ok(Link { stream, early, session: session_id, file: session_file })
+            Ok(Some(Link { stream, early, session: session_id, file: session_file }))
         }
+        Reply::Clash { .. } => Ok(None),
         Reply::Refused { text, code } => Err((text, code)),
-        Reply::Report(_) => {
-            Err(("Error: atomicd answered another question than the one asked".to_owned(), 1))
-        }
+        Reply::Report(_) => Err((UNANSWERED.to_owned(), 1)),
     }
 }

@@ -9,6 +9,7 @@ mod admin;
 mod daemon;
 mod down;
 mod filter;
+mod handover;
 mod logs;
 mod lost;
 mod messages;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ) => daemon::answer_by_program(&argv),
         Ok(Invocation::Status { json }) => admin::status(json),
         Ok(Invocation::Stop { force, wait }) => admin::stop(force, wait),
+        Ok(Invocation::Restart { now }) => handover::restart(now),
         Ok(Invocation::Logs(options)) => logs::run(&options),
         Ok(Invocation::Trust { directory, revoke }) => trust::run(directory.as_deref(), revoke),
     };

@@ -27,8 +27,9 @@ pub(crate) enum Line {
 /// All lines without an answer, by their number on the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Nobody expects answers: lines are kept until a daemon has them, and never answered.
+    /// Nobody expects answers: lines are kept only until a daemon has welcomed the client, and never answered.
     pub(crate) unanswered: bool,
+    welcomed: bool,
     /// Number of the newest complete line; lines count from 1.
     last: u64,
     /// Lines up to this one are admitted.
@@ -41,6 +42,9 @@ pub(crate) struct Pending {
 impl Pending {
     /// Takes bytes that go to the daemon; call it before they do, or an answer may come for a line nobody knows.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
+        if self.unanswered && self.welcomed {
+            return;
+        }
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.open.extend_from_slice(&bytes[..end]);
             self.last += 1;
@@ -48,6 +52,15 @@ impl Pending {
             bytes = &bytes[end + 1..];
         }
         self.open.extend_from_slice(bytes);
+    }
+
+    /// A daemon has welcomed the client: what went to it counts.
+    pub(crate) fn welcomed(&mut self) {
+        self.welcomed = true;
+        if self.unanswered {
+            self.lines.clear();
+            self.open = Vec::new();
+        }
     }
 
     /// Notes what the daemon told.
@@ -80,9 +93,6 @@ impl Pending {
         self.last = 0;
         for (number, line) in lines {
             if number <= self.admitted {
-                if self.unanswered {
-                    continue;
-                }
                 lost::answer(&line, true, out);
             } else {
                 self.last += 1;
@@ -94,10 +104,8 @@ impl Pending {
 
     /// Appends the answers for lines that no daemon will admit any more.
     pub(crate) fn answer_rest(&mut self, out: &mut Vec<u8>) {
-        for line in std::mem::take(&mut self.lines).values() {
-            if !self.unanswered {
-                lost::answer(line, false, out);
-            }
+        for line in std::mem::take(&mut self.lines).values().filter(|_| !self.unanswered) {
+            lost::answer(line, false, out);
         }
     }
 
@@ -156,6 +164,17 @@ mod tests {
             "{\"id\":5,\"type\":\"response\",\"command\":\"e\",\"success\":false,\"error\":\"daemon lost; outcome unknown\"}\n"
         );
         assert!(pending.is_empty() && pending.backlog().is_empty());
+    }
+
+    #[test]
+    fn lines_without_answers_are_kept_until_somebody_has_them() {
+        let mut pending = Pending { unanswered: true, ..Pending::default() };
+        pending.add(b"{\"type\":\"prompt\"}\n");
+        assert_eq!(pending.backlog(), b"{\"type\":\"prompt\"}\n", "there may be no daemon yet");
+        assert_eq!(answers(&Pending { unanswered: true, ..Pending::default() }), "");
+        pending.welcomed();
+        pending.add(b"{\"type\":\"prompt\"}\n");
+        assert!(pending.backlog().is_empty());
     }
 
     #[test]

@@ -7,22 +7,25 @@ use crate::Failure;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 atomic-bench [--quick] [SCENARIO...]
-    windows round-trips deltas paced big first-delta listing   (all when none is named)
+    windows round-trips deltas paced big elsewhere first-delta listing   (all when none is named)
     --quick   fewer repeats and smaller sizes: to see that it runs, not to quote
 atomic-bench soak [--sessions N] [--minutes M]
     cycles N sessions (200) for M minutes (10); exit 1 when the daemon grows
+atomic-bench faults [--seed N] [--rounds R]
+    R faults (100) under load, up to 50 reloads, R attaches; exit 1 when anything is missing or twice
 
 ATOMIC_BIN and ATOMICD_BIN name the programs; else those in target/release.
 ";
 
 /// Names of the scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 7] =
-    ["windows", "round-trips", "deltas", "paced", "big", "first-delta", "listing"];
+pub(crate) const SCENARIOS: [&str; 8] =
+    ["windows", "round-trips", "deltas", "paced", "big", "elsewhere", "first-delta", "listing"];
 
 /// What is to be done.
 pub(crate) enum Asked {
     Table(Options),
     Soak(SoakOptions),
+    Faults(FaultOptions),
     Help,
 }
 
@@ -45,11 +48,20 @@ pub(crate) struct SoakOptions {
     pub(crate) time: Duration,
 }
 
+/// For the faults.
+pub(crate) struct FaultOptions {
+    pub(crate) seed: u64,
+    pub(crate) rounds: usize,
+}
+
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Asked, Failure> {
     let mut arguments = arguments.peekable();
     if arguments.next_if(|first| first == "soak").is_some() {
         return soak(arguments);
+    }
+    if arguments.next_if(|first| first == "faults").is_some() {
+        return faults(arguments);
     }
     let mut options = Options { quick: false, scenarios: Vec::new() };
     for argument in arguments {
@@ -64,6 +76,22 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Asked, Fa
         options.scenarios = SCENARIOS.map(str::to_owned).to_vec();
     }
     Ok(Asked::Table(options))
+}
+
+fn faults(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Failure> {
+    let mut options = FaultOptions { seed: 1, rounds: 100 };
+    while let Some(argument) = arguments.next() {
+        let mut value = || -> Result<u64, Failure> {
+            let text = arguments.next().ok_or_else(|| format!("{argument} needs a number"))?;
+            text.parse().map_err(|_| format!("{argument} needs a whole number, not {text:?}").into())
+        };
+        match argument.as_str() {
+            "--seed" => options.seed = value()?,
+            "--rounds" => options.rounds = usize::try_from(value()?)?,
+            other => return Err(format!("unknown argument {other:?}\n{HELP}").into()),
+        }
+    }
+    Ok(Asked::Faults(options))
 }
 
 fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Failure> {

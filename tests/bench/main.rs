@@ -9,6 +9,8 @@ mod arguments;
 #[cfg(target_os = "linux")]
 mod echo;
 #[cfg(target_os = "linux")]
+mod faults;
+#[cfg(target_os = "linux")]
 mod home;
 #[cfg(target_os = "linux")]
 mod model;
@@ -33,6 +35,7 @@ fn main() -> std::process::ExitCode {
     let outcome = arguments::parse(std::env::args().skip(1)).and_then(|asked| match asked {
         arguments::Asked::Table(options) => scenarios::run(&options),
         arguments::Asked::Soak(options) => soak::run(&options),
+        arguments::Asked::Faults(options) => faults::run(&options),
         arguments::Asked::Help => {
             std::io::stdout().write_all(arguments::HELP.as_bytes())?;
             Ok(true)

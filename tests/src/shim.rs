@@ -24,6 +24,7 @@ pub struct Launch<'a> {
     arguments: Vec<OsString>,
     directory: PathBuf,
     environment: Vec<(OsString, OsString)>,
+    program: PathBuf,
 }
 
 impl<'a> Launch<'a> {
@@ -33,12 +34,19 @@ impl<'a> Launch<'a> {
             arguments: vec!["--mode".into(), "rpc".into()],
             directory: sandbox.project(),
             environment: Vec::new(),
+            program: binaries().atomic.clone(),
         }
     }
 
     /// The same without any argument.
     pub(crate) fn bare(sandbox: &'a Sandbox) -> Launch<'a> {
         Launch { arguments: Vec::new(), ..Launch::new(sandbox) }
+    }
+
+    /// Another program.
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Launch<'a> {
+        self.program = program.into();
+        self
     }
 
     /// More arguments.
@@ -60,7 +68,7 @@ impl<'a> Launch<'a> {
     }
 
     fn command(&self) -> Command {
-        let mut command = self.sandbox.command(&binaries().atomic);
+        let mut command = self.sandbox.command(&self.program);
         command.args(&self.arguments).current_dir(&self.directory).envs(self.environment.iter().cloned());
         command
     }

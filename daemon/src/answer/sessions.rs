@@ -11,7 +11,7 @@ use atomic_link::place::Place;
 use atomic_protocol::cli::{SessionsAction, SessionsOptions};
 use atomic_protocol::entry::{Entry, EntryBody};
 use atomic_protocol::json::ObjectWriter;
-use atomic_protocol::link::{Hello, Mode, NOT_LIVE, OsText, Reply, SessionReport};
+use atomic_protocol::link::{Hello, Mode, NOT_LIVE, OsText, Reply, SessionReport, build_id};
 use atomic_session_store::{self as store, Store, Summary};
 use atomic_tools::SessionEnv;
 
@@ -175,7 +175,7 @@ impl<'a> Sessions<'a> {
             Some(Reply::Report(_)) => Ok(true),
             Some(Reply::Refused { code: NOT_LIVE, .. }) => Ok(false),
             Some(Reply::Refused { text, .. }) => Err(refused(plain(&text))),
-            Some(Reply::Welcome { .. }) => {
+            Some(Reply::Welcome { .. } | Reply::Clash { .. }) => {
                 Err(refused("atomicd answered another question than the one asked"))
             }
         }
@@ -183,7 +183,7 @@ impl<'a> Sessions<'a> {
 
     /// `None`: no daemon runs.
     fn ask(&self, mode: Mode, argv: Vec<OsText>) -> Result<Option<Reply>, Refusal> {
-        let hello = Hello { build: crate::build::ID.to_owned(), mode, argv, ..Hello::default() };
+        let hello = Hello { build: build_id().to_owned(), mode, argv, ..Hello::default() };
         match connect(&self.place, &hello, HELLO_DEADLINE) {
             Ok(attached) => Ok(Some(attached.reply)),
             // One that closes without an answer is leaving: its files are free in a moment, or locked.

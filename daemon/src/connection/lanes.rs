@@ -50,7 +50,7 @@ impl<T> Lanes<T> {
     }
 
     /// A replacement runs or is parked.
-    fn replaces(&self) -> bool {
+    pub(super) fn replaces(&self) -> bool {
         self.busy == Some(Lane::Replacing) || self.parked.iter().any(|(lane, _)| *lane == Lane::Replacing)
     }
 

@@ -4,11 +4,12 @@
 //! here. `new_session` moves the connection from one session to another, so it is done here too, in a task of its own,
 //! while other lines go on.
 
+mod holding;
 mod lanes;
 pub mod messages;
 mod moving;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,11 +22,13 @@ use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::holding::{Held, Pass};
 use crate::connection::lanes::Lanes;
 use crate::connection::moving::{Arrival, Destination};
 use crate::daemon::Daemon;
+use crate::handover::Phase;
 use crate::listing::{self, Wanted};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, STUCK_READER};
 use crate::session::branches::BranchAt;
 use crate::session::{Leaving, Opening, SessionHandle, SessionMessage};
 use crate::settings::OnDisconnect;
@@ -58,6 +61,19 @@ pub struct Client {
     lane_free: Notify,
     /// Shell commands this client runs.
     bash: Mutex<Vec<BashSlot>>,
+    standing: AtomicU8,
+}
+
+/// What a hand-over needs to know of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// Its lines are admitted as they come.
+    Free,
+    /// New work is held; some that was admitted before is not done.
+    Busy,
+    /// New work is held and none is open.
+    Quiet,
 }
 
 #[derive(Debug)]
@@ -79,7 +95,27 @@ impl Client {
             answered: Notify::new(),
             lane_free: Notify::new(),
             bash: Mutex::default(),
+            standing: AtomicU8::new(Standing::Free as u8),
         }
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::Free,
+            1 => Standing::Busy,
+            _ => Standing::Quiet,
+        }
+    }
+
+    /// It has to say anew how it stands.
+    pub(crate) fn stand_free(&self) {
+        self.standing.store(Standing::Free as u8, Ordering::Release);
+    }
+
+    /// Lines of it are not answered yet.
+    pub fn has_open_lines(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
     }
 
     /// Which program's records it expects.
@@ -129,7 +165,7 @@ impl Client {
     }
 
     /// Cancels the shell command with this id, or all of them.
-    fn cancel_bash(&self, id: Option<&Raw>) {
+    pub(crate) fn cancel_bash(&self, id: Option<&Raw>) {
         for slot in self.bash().iter() {
             if id.is_none() || slot.id.as_ref() == id {
                 slot.cancel.cancel();
@@ -175,6 +211,10 @@ pub struct Connection {
     moving: Option<oneshot::Receiver<Moved>>,
     /// What the client brought along: sessions that it goes on to are made from that, whoever made the one where it is.
     opening: Arc<Opening>,
+    /// Lines that are read and not admitted.
+    held: Held,
+    /// The client has no more to say, but some of it is held.
+    ended: Option<End>,
 }
 
 /// A replacement that has come to its end.
@@ -203,6 +243,8 @@ impl Connection {
             lanes: Lanes::default(),
             number: 0,
             moving: None,
+            held: Held::default(),
+            ended: None,
         }
     }
 
@@ -217,12 +259,7 @@ impl Connection {
                 (0, None)
             }
             End::Session => (1, Some(format!("Error: session {} ended", self.session.info().id))),
-            End::Shutdown => {
-                // Its sessions come to an orderly end first, so that their last records reach the client.
-                let settled = self.session.closed();
-                let _ = tokio::time::timeout(crate::shutdown::SETTLE_DEADLINE, settled).await;
-                (1, Some("Error: atomicd was stopped".to_owned()))
-            }
+            End::Shutdown => return self.say_goodbye().await,
         };
         self.client.outbox.link(&FromDaemon::Exit { code, text });
         self.client.outbox.drained().await;
@@ -231,16 +268,26 @@ impl Connection {
 
     async fn serve(&mut self) -> End {
         let shutdown = self.daemon.shutdown.clone();
+        let mut phase = self.daemon.phase.subscribe();
         loop {
-            if let Some(end) = self.take_lines().await {
+            let holding = *phase.borrow_and_update() != Phase::Serving;
+            if !holding {
+                self.stand(false);
+                self.release().await;
+            }
+            if let Some(end) = self.take_lines(holding).await {
                 return end;
             }
+            self.stand(holding);
             // Whoever takes no answers gets to ask no more.
             let full = self.client.outbox.is_full();
-            let reading = !full && !self.lanes.is_full();
+            let reading = !full && !self.lanes.is_full() && !self.held.is_full() && self.ended.is_none();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return End::Shutdown,
+                _ = phase.changed() => {}
+                () = self.client.answered.notified(), if holding => {}
+                () = self.client.outbox.unblocked(), if !holding && !self.held.is_empty() => {}
                 () = self.session.closed(), if self.moving.is_none() => return End::Session,
                 () = self.client.lane_free.notified() => {
                     for line in self.lanes.free() {
@@ -256,9 +303,9 @@ impl Connection {
                     Ok(1..) => {}
                     Ok(0) | Err(_) => {
                         if let Some(rest) = self.lines.take_rest() {
-                            self.line(rest).await;
+                            self.line(rest, holding).await;
                         }
-                        return End::Eof;
+                        self.ended = Some(End::Eof);
                     }
                 },
             }
@@ -266,42 +313,50 @@ impl Connection {
     }
 
     /// Admits the complete lines that have been read.
-    async fn take_lines(&mut self) -> Option<End> {
-        while !self.lanes.is_full() {
-            let line = self.lines.next_line()?;
+    async fn take_lines(&mut self, holding: bool) -> Option<End> {
+        while self.ended.is_none() && !self.lanes.is_full() && !self.held.is_full() {
+            let Some(line) = self.lines.next_line() else { break };
             if line.first() == Some(&MARK) {
                 match std::str::from_utf8(&line[1..]).ok().and_then(FromShim::parse) {
-                    Some(FromShim::Eof) => return Some(End::Eof),
+                    Some(FromShim::Eof) => self.ended = Some(End::Eof),
                     Some(FromShim::Signal(_)) => return Some(End::Signal),
                     None => {}
                 }
                 continue;
             }
-            self.line(line).await;
+            self.line(line, holding).await;
         }
-        None
+        // What is held is the client's last word, and it counts.
+        if self.held.is_empty() { self.ended.take() } else { None }
     }
 
-    async fn line(&mut self, line: Bytes) {
+    async fn line(&mut self, line: Bytes, holding: bool) {
         self.number += 1;
         let number = self.number;
-        let request = match Request::parse(&line) {
-            Ok(request) => request,
-            Err(answer) => {
-                self.client.outbox.admit(number, 0, None, false);
+        let bytes = line.len();
+        let (lane, id, line) = match Request::parse(&line) {
+            Ok(request) => (request.command.lane(), request.id.clone(), Line::Request { number, request }),
+            Err(answer) => (Lane::Read, None, Line::Refused { number, answer: answer.into() }),
+        };
+        let holding = holding || self.client.outbox.is_blocked();
+        match self.held.pass(lane, holding, self.lanes.replaces()) {
+            Pass::Admit => self.admit(lane, id, bytes, line).await,
+            // Its answer tells that it had its turn; before that it does no harm to hear it twice.
+            Pass::Ahead => self.start(line).await,
+            Pass::Hold => self.held.push(lane, id, bytes, line),
+        }
+    }
+
+    async fn admit(&mut self, lane: Lane, id: Option<Raw>, bytes: usize, line: Line) {
+        let number = match &line {
+            Line::Request { number, .. } => *number,
+            Line::Refused { number, .. } => {
                 self.client.opened();
-                if let Some(line) =
-                    self.lanes.admit(Lane::Read, Line::Refused { number, answer: answer.into() })
-                {
-                    self.start(line).await;
-                }
-                return;
+                *number
             }
         };
-        let lane = request.command.lane();
-        self.client.outbox.admit(number, line.len(), request.id.as_ref(), lane != Lane::Read);
-        drop(line);
-        if let Some(line) = self.lanes.admit(lane, Line::Request { number, request }) {
+        self.client.outbox.admit(number, bytes, id.as_ref(), lane != Lane::Read);
+        if let Some(line) = self.lanes.admit(lane, line) {
             self.start(line).await;
         }
     }

@@ -73,6 +73,7 @@ pub(super) async fn go(
         env: own.env.clone(),
         umask: own.umask,
         options,
+        argv: own.argv.clone(),
     });
     let mut text = None;
     for _ in 0..ROUNDS {

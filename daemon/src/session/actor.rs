@@ -71,6 +71,10 @@ pub(super) struct Actor {
     /// Who wants to know how the run comes out.
     waiting: Vec<oneshot::Sender<Outcome>>,
     ending: bool,
+    /// What was told in a session without a file is written when it ends.
+    write_out: bool,
+    /// Entries that were there before anybody asked for something.
+    begun_with: usize,
     attached_once: bool,
     /// The provider a key was found for; it is not looked for again before every prompt.
     pub(super) key_found_for: Option<String>,
@@ -148,6 +152,8 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         leaving: Vec::new(),
         waiting: Vec::new(),
         ending: false,
+        write_out: false,
+        begun_with: 0,
         attached_once: false,
         key_found_for: None,
         scope: prepared.scope,
@@ -172,6 +178,7 @@ impl Actor {
     async fn run(mut self, record: (bool, bool), name: Option<String>) {
         let effects = self.agent.begin(record.0, record.1, clock::now());
         self.perform(effects);
+        self.begun_with = self.store.entries().len();
         if let Some(name) = name {
             let request = self.next_request();
             self.feed(Input::Command { request, command: AgentCommand::SetName(name) });
@@ -193,7 +200,11 @@ impl Actor {
                     self.message(message).await;
                 }
                 Some(work) = self.tool_receiver.recv(), if !blocked => self.tool(work),
-                events = ModelWork::next(&mut self.model), if !blocked => self.model_answered(events),
+                events = ModelWork::next(&mut self.model), if !blocked => {
+                    self.model_answered(events);
+                    // A piece may be hundreds of deltas: who else waits for this thread comes first.
+                    tokio::task::yield_now().await;
+                }
                 () = any_has_room(&self.clients), if blocked => {}
                 () = tokio::time::sleep(READER_CHECK), if !blocked && self.clients.len() > 1 && self.any_full() => {
                     self.let_hopeless_go();
@@ -210,6 +221,12 @@ impl Actor {
             }
         }
         self.inbox.close();
+        if self.write_out
+            && self.store.entries().len() > self.begun_with
+            && let Err(error) = self.store.write_out()
+        {
+            tracing::error!(session = self.info.id, %error, "what was chosen in this session is not kept");
+        }
     }
 
     fn any_full(&self) -> bool {
@@ -294,8 +311,14 @@ impl Actor {
                 self.ending |= free;
                 let _ = released.send(free);
             }
-            SessionMessage::Shutdown => {
+            SessionMessage::Abort => {
+                if !self.agent.is_idle() {
+                    self.abort_for_leaver();
+                }
+            }
+            SessionMessage::Shutdown { handover } => {
                 self.ending = true;
+                self.write_out |= handover;
                 self.abort_compaction();
                 self.abort();
             }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::command::Command;
 use atomic_protocol::entry::Header;
-use atomic_protocol::link::SessionReport;
+use atomic_protocol::link::{OsText, SessionReport};
 use atomic_tools::SessionEnv;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -54,6 +54,8 @@ pub struct Opening {
     pub umask: Option<u32>,
     /// The caller's options.
     pub options: SessionOptions,
+    /// The arguments that these come from.
+    pub argv: Vec<OsText>,
 }
 
 /// What is known of a session without asking its task.
@@ -197,8 +199,13 @@ pub enum SessionMessage {
     },
     /// Somebody wants its file: it ends if no client is attached and nothing runs, and says whether it does.
     Release(oneshot::Sender<bool>),
+    /// Abort what runs and drop what waits in the queues.
+    Abort,
     /// The daemon leaves: abort, settle, end.
-    Shutdown,
+    Shutdown {
+        /// Another daemon takes over: what clients were told must be in the file.
+        handover: bool,
+    },
 }
 
 /// How the newest run came out.

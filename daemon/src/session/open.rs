@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atomic_agent::{Agent, Config, IdSource};
-use atomic_protocol::cli::SessionOptions;
+use atomic_protocol::cli::{self, Invocation, SessionOptions};
 use atomic_protocol::entry::{EntryId, Header};
-use atomic_protocol::link::Hello;
+use atomic_protocol::link::{Hello, OsText};
 use atomic_protocol::model::ThinkingLevel;
 use atomic_providers::{Env, Registry, Setup};
 use atomic_session_store::{self as store, Store};
@@ -76,7 +76,31 @@ enum Found {
 pub fn opening(hello: &Hello, options: SessionOptions) -> Arc<Opening> {
     let cwd = PathBuf::from(hello.cwd.to_os());
     let env: SessionEnv = hello.env.iter().map(|(name, value)| (name.to_os(), value.to_os())).collect();
-    Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options })
+    Arc::new(Opening { cwd, env: Arc::new(env), umask: hello.umask, options, argv: hello.argv.clone() })
+}
+
+/// What shapes the session that the caller of `hello` gets, if it is loaded for it. One that comes from another daemon is
+/// shaped as it was, whoever brings it.
+fn shaping(hello: &Hello, own: &Arc<Opening>) -> Arc<Opening> {
+    if hello.session.is_none() {
+        return own.clone();
+    }
+    let shaped_by = hello.shaped_by.as_ref().and_then(|argv| {
+        let os: Vec<OsString> = argv.iter().map(OsText::to_os).collect();
+        match cli::parse(&os) {
+            Ok(Invocation::Session(options)) => Some((*options, argv.clone())),
+            _ => None,
+        }
+    });
+    let (options, argv) = shaped_by.unwrap_or_else(|| (own.options.clone(), own.argv.clone()));
+    Arc::new(Opening {
+        cwd: own.cwd.clone(),
+        env: own.env.clone(),
+        umask: own.umask,
+        // A name was given when the session began; a session that has none is another one, which followed it.
+        options: SessionOptions { name: None, ..options },
+        argv,
+    })
 }
 
 /// Opens the session that `hello` and the options of `opening` ask for.
@@ -85,8 +109,10 @@ pub fn opening(hello: &Hello, options: SessionOptions) -> Arc<Opening> {
 /// Complete lines for the caller's stderr.
 pub async fn open(daemon: &Arc<Daemon>, hello: &Hello, opening: &Arc<Opening>) -> Result<Opened, String> {
     let options = &opening.options;
+    let opening = shaping(hello, opening);
     let reattached = hello.session.is_some();
-    let work = Work { reattached, ..Work::new(daemon, opening.clone()) };
+    let id = hello.session_id.clone();
+    let work = Work { reattached, id, ..Work::new(daemon, opening.clone()) };
     let (asked, reattach) = (work.clone(), hello.session.clone());
     // One hop to a thread that may block for the usual case: a hop costs as much as the rest of it.
     let found = blocking(move || match choose(&asked, reattach.as_deref())? {
@@ -470,11 +496,13 @@ struct Work {
     reattached: bool,
     /// Where the session works instead of where its file says.
     cwd: Option<PathBuf>,
+    /// The session's id, if the file that is asked for is not written yet.
+    id: Option<String>,
 }
 
 impl Work {
     fn new(daemon: &Arc<Daemon>, opening: Arc<Opening>) -> Work {
-        Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false, cwd: None }
+        Work { daemon: daemon.clone(), opening, parent_session: None, reattached: false, cwd: None, id: None }
     }
 
     /// The session of a file, live already or loaded now. Whoever comes meanwhile waits and joins.
@@ -530,7 +558,7 @@ impl Work {
         sessions: &Arc<crate::sessions::Sessions>,
         cell: &crate::sessions::Cell,
     ) -> Result<(SessionHandle, Vec<String>), String> {
-        let header = self.header(None);
+        let header = self.header(self.id.clone().filter(|id| store::check_session_id(id).is_ok()));
         let shown = path.clone();
         let (prepared, notices) = blocking(move || {
             let (store, problems) =
@@ -546,7 +574,9 @@ impl Work {
                     backup.display()
                 )
             });
-            let (prepared, mut notices) = self.prepare(store, is_new)?;
+            // Of a session that nobody has said anything in nothing was kept: its options shape it anew.
+            let reattached = self.reattached && !is_new;
+            let (prepared, mut notices) = Work { reattached, ..self }.prepare(store, is_new)?;
             notices.extend(backup);
             if !problems.is_empty() {
                 notices.push(format!(

@@ -18,7 +18,7 @@ const GONE_POLL: Duration = Duration::from_millis(20);
 ///
 /// With the first child it starts `atomic-guard`: the daemon's own program run with `--guard`, which holds a pipe, is told
 /// each group, and at the end of the pipe, however the daemon ended, ends what is left. A daemon killed in the microseconds
-/// between starting a child and telling the guard leaves that child behind.
+/// between starting a child and telling the guard leaves that child behind only where there is no `/proc`.
 #[derive(Clone, Debug)]
 pub struct Children(Arc<Inner>);
 
@@ -157,7 +157,8 @@ impl State {
                 Guard::Unavailable
             }
         };
-        let lines: String = self.groups.values().map(|registered| guard::started(registered.group)).collect();
+        let mut lines = guard::held_by(std::process::id());
+        lines.extend(self.groups.values().map(|registered| guard::started(registered.group)));
         self.tell(&lines, None);
     }
 

@@ -7,13 +7,13 @@ mod windows;
 
 #[cfg(unix)]
 pub(crate) use unix::{
-    Group, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells,
-    system_temp_dir,
+    Group, LedSession, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block,
+    shells, system_temp_dir,
 };
 #[cfg(windows)]
 pub(crate) use windows::{
-    Group, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block, shells,
-    system_temp_dir,
+    Group, LedSession, apply_umask, exit_of, is_executable, own_group, own_std_group, refuse_to_block,
+    shells, system_temp_dir,
 };
 
 /// How a group is asked to end.

@@ -38,7 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     match client.reply() {
         Reply::Welcome { session_id, .. } => eprintln!("session {session_id}"),
         Reply::Refused { text, .. } => return Err(text.clone().into()),
-        Reply::Report(_) => return Err("atomicd answered another question than the one asked".into()),
+        Reply::Report(_) | Reply::Clash { .. } => {
+            return Err("atomicd answered another question than the one asked".into());
+        }
     }
     let command = Command::Prompt { message, images: Vec::new(), streaming_behavior: None };
     let line = Request { id: None, command }.to_line();

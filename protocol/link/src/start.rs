@@ -67,9 +67,42 @@ pub fn connect_or_start_by(
     match say(place, &hello, left(deadline), &mut said) {
         // A daemon that was just killed may still accept for a moment.
         Err(LinkError::NotRunning { .. } | LinkError::Closed { .. }) => {
-            start(place, &hello, program, deadline, &mut said)
+            start(place, &hello, program, deadline, None, &mut said)
         }
         other => other,
+    }
+}
+
+/// The right to start the daemon of a place. Held from before an old daemon is asked to leave, it makes sure that
+/// nobody else starts the next one.
+#[derive(Debug)]
+pub struct StartLock {
+    file: File,
+}
+
+impl StartLock {
+    /// Takes the lock, waiting up to `patience`. `None`: somebody else starts or replaces the daemon just now.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be made or locked.
+    pub fn take(place: &Place, patience: Duration) -> Result<Option<StartLock>, LinkError> {
+        owner::prepare(place)?;
+        let file = lock_file(&place.start_lock(), Instant::now() + patience)?;
+        Ok(file.map(|file| StartLock { file }))
+    }
+
+    /// Starts a daemon when the old one has left and says `hello` to it.
+    ///
+    /// # Errors
+    /// As [`connect_or_start`].
+    pub fn start(
+        self,
+        place: &Place,
+        hello: &Hello,
+        program: impl FnOnce() -> Result<PathBuf, LinkError>,
+    ) -> Result<Attached, LinkError> {
+        let last = Instant::now() + HELLO_DEADLINE + START_DEADLINE;
+        start(place, &line(hello), program, last, Some(self.file), &mut |_| {})
     }
 }
 
@@ -83,13 +116,13 @@ fn start(
     hello: &[u8],
     program: impl FnOnce() -> Result<PathBuf, LinkError>,
     last: Instant,
+    mut lock: Option<File>,
     said: &mut dyn FnMut(&Arc<Stream>),
 ) -> Result<Attached, LinkError> {
     owner::prepare(place)?;
     let begun = Instant::now();
     let deadline = last.min(begun + START_DEADLINE);
     let mut program = Some(program);
-    let mut lock: Option<File> = None;
     let mut started: Option<Daemon> = None;
     let mut pause = FIRST_PAUSE;
     loop {

@@ -40,6 +40,7 @@ pub fn command() -> Command {
         })
         .subcommand(verb("status", flags::STATUS, help::STATUS_HELP))
         .subcommand(verb("stop", flags::STOP, help::STOP_HELP))
+        .subcommand(verb("restart", flags::RESTART, help::RESTART_HELP))
         .subcommand(verb("logs", flags::LOGS, help::LOGS_HELP))
         .subcommand(
             verb("trust", flags::TRUST, help::TRUST_HELP).arg(Arg::new("DIR").value_hint(ValueHint::DirPath)),

@@ -94,6 +94,9 @@ pub(super) const STATUS: &[Flag] = &[flag("json", "", Takes::Nothing), HELP];
 /// Those of `atomic stop`.
 pub(super) const STOP: &[Flag] = &[flag("force", "", Takes::Nothing), flag("wait", "", Takes::Nothing), HELP];
 
+/// Those of `atomic restart`.
+pub(super) const RESTART: &[Flag] = &[flag("now", "", Takes::Nothing), HELP];
+
 /// Those of `atomic logs`.
 pub(super) const LOGS: &[Flag] = &[
     flag("lines", "n", Takes::Value),

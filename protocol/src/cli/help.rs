@@ -9,7 +9,7 @@ Usage: atomic --mode rpc [OPTIONS]                        commands on stdin, ans
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...    run the messages, events on stdout
        atomic -p [OPTIONS] [MESSAGE|@FILE]...             run the messages, the last answer's text on stdout
        atomic attach ID | sessions                        join a session that exists; list and manage them
-       atomic status | stop | logs | trust | export | completions | man
+       atomic status | stop | restart | logs | trust | export | completions | man
 
 A message may also come on stdin; @FILE puts a text or an image before the first message. The first client starts
 atomicd, which owns all sessions of the user; in rpc mode a run goes on when its client leaves.
@@ -84,7 +84,7 @@ Usage: atomic --mode rpc [OPTIONS]
        atomic -p [OPTIONS] [MESSAGE|@FILE]...
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...
        atomic attach ID
-       atomic sessions | status | stop | logs | trust | export | completions | man
+       atomic sessions | status | stop | restart | logs | trust | export | completions | man
 
 Try 'atomic --help' for all options.
 ";
@@ -111,6 +111,22 @@ Usage: atomic stop [--force] [--wait]
 
 Example
   atomic stop --wait
+";
+
+pub(super) const RESTART_HELP: &str = "\
+Hand all sessions over to a new daemon: to use an upgraded program, or other settings.
+
+Usage: atomic restart [--now]
+
+  --now   Abort running turns, and end sessions that are in memory only
+
+Running turns end first; meanwhile new prompts wait, and are run by the new daemon.
+Windows stay open. A session in memory only (--no-session) cannot move: the restart
+waits for its end. Ctrl-C calls the restart off.
+  Exit code: 0 restarted or not running, 1 failed or refused
+
+Example
+  atomic restart --now
 ";
 
 pub(super) const LOGS_HELP: &str = "\

@@ -8,8 +8,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::{self, Flag, Given, Takes, WORDS, text};
 use super::help::{
-    ATTACH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, SESSIONS_HELP, STATUS_HELP,
-    STOP_HELP, TRUST_HELP,
+    ATTACH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, RESTART_HELP, SESSIONS_HELP,
+    STATUS_HELP, STOP_HELP, TRUST_HELP,
 };
 use super::{
     CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS, LogsOptions, OnDisconnect, OutputMode,
@@ -37,6 +37,13 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
             Ok(match given.has("help") {
                 true => Invocation::Help(STOP_HELP),
                 false => Invocation::Stop { force: given.has("force"), wait: given.has("wait") },
+            })
+        }
+        Some("restart") => {
+            let given = read("restart", flags::RESTART, false, rest)?;
+            Ok(match given.has("help") {
+                true => Invocation::Help(RESTART_HELP),
+                false => Invocation::Restart { now: given.has("now") },
             })
         }
         Some("logs") => logs(read("logs", flags::LOGS, false, rest)?),

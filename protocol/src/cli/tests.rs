@@ -262,6 +262,8 @@ fn refusals_have_the_reference_texts() {
 fn verbs_are_read() {
     assert_eq!(parse_words(&["status", "--json"]), Ok(Invocation::Status { json: true }));
     assert_eq!(parse_words(&["stop", "--wait"]), Ok(Invocation::Stop { force: false, wait: true }));
+    assert_eq!(parse_words(&["restart"]), Ok(Invocation::Restart { now: false }));
+    assert_eq!(parse_words(&["restart", "--now"]), Ok(Invocation::Restart { now: true }));
     let logs = |lines, follow, level: Option<&str>, path| {
         Ok(Invocation::Logs(LogsOptions { lines, follow, level: level.map(str::to_owned), path }))
     };
@@ -271,7 +273,7 @@ fn verbs_are_read() {
         parse_words(&["logs", "--level", "debug"]),
         logs(DEFAULT_LOG_LINES, false, Some("debug"), false)
     );
-    for verb in ["status", "stop", "logs", "export", "completions", "man"] {
+    for verb in ["status", "stop", "restart", "logs", "export", "completions", "man"] {
         assert!(matches!(parse_words(&[verb, "--help"]), Ok(Invocation::Help(text)) if text.contains(verb)));
     }
 }
@@ -297,7 +299,7 @@ fn the_help_is_short_and_names_every_flag() {
         assert!(flag.short.is_empty() || HELP.contains(&format!("-{},", flag.short)), "-{}", flag.short);
     }
     // Reading asks each table for flags that it has: it panics otherwise.
-    for table in [flags::ATOMIC, flags::STATUS, flags::STOP, flags::LOGS, flags::ONLY_WORDS] {
+    for table in [flags::ATOMIC, flags::STATUS, flags::STOP, flags::RESTART, flags::LOGS, flags::ONLY_WORDS] {
         flags::grammar("x", table, true).debug_assert();
     }
 }

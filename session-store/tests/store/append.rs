@@ -33,6 +33,24 @@ fn the_file_appears_with_the_first_message_and_holds_all_that_was_kept_back() {
 }
 
 #[test]
+fn what_is_kept_back_can_be_written_for_another_process_to_go_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(header("s"), Some(dir.path())).unwrap();
+    store.write_out().unwrap();
+    assert!(!store.path().unwrap().exists(), "there is nothing to write");
+    store.append(&model("a", None)).unwrap();
+    store.write_out().unwrap();
+    store.write_out().unwrap();
+    let path = store.path().unwrap().to_owned();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{HEADER}\n{MODEL_LINE}\n"));
+    store.append(&user("b", Some("a"))).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{HEADER}\n{MODEL_LINE}\n{USER_LINE}\n"));
+    let mut memory = Store::create(header("m"), None).unwrap();
+    memory.append(&model("a", None)).unwrap();
+    memory.write_out().unwrap();
+}
+
+#[test]
 fn a_name_and_an_extensions_message_make_the_file_too() {
     let dir = tempfile::tempdir().unwrap();
     for (id, body) in [

@@ -71,7 +71,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
 }
 
 /// A session file of questions and answers, about 600 bytes each.
-fn session_file(home: &Home, number: usize, entries: usize) -> Result<PathBuf, Failure> {
+pub(super) fn session_file(home: &Home, number: usize, entries: usize) -> Result<PathBuf, Failure> {
     const ANSWER: &str = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut \
         labore et dolore magna aliqua. Ut enim ad minim veniam, quis nostrud exercitation ullamco laboris nisi ut \
         aliquip ex ea commodo consequat. ";

@@ -2,6 +2,7 @@
 
 mod big;
 mod deltas;
+mod elsewhere;
 mod first_delta;
 mod listing;
 mod paced;
@@ -35,6 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "paced" => paced::run(&mut bench),
             "big" => big::run(&mut bench),
             "listing" => listing::run(&mut bench),
+            "elsewhere" => elsewhere::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;

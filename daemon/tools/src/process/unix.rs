@@ -5,6 +5,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -70,6 +71,48 @@ impl Group {
                 tracing::debug!(group = self.id, %error, "cannot signal a process group");
             }
         }
+    }
+}
+
+/// The session of this process, led by a process that started it. All that the leader starts is in it, unless it makes a
+/// session of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LedSession(u32);
+
+/// Longest wait for a leader to be gone whose pipe has ended already: the kernel closes descriptors first.
+const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause between two looks.
+const LEADER_POLL: Duration = Duration::from_millis(1);
+
+impl LedSession {
+    /// The session, if `leader` leads it.
+    pub(crate) fn of(leader: u32) -> Option<LedSession> {
+        stat(std::process::id()).filter(|own| own.session == leader).map(|own| LedSession(own.session))
+    }
+
+    /// The groups that the leader left in the session, once it is gone; none while it lives: a person's shell leads a
+    /// session, too. Blocking.
+    pub(crate) fn orphans(self) -> Vec<Group> {
+        let deadline = Instant::now() + LEADER_PATIENCE;
+        while stat(self.0).is_some_and(|leader| !matches!(leader.state, b'Z' | b'X')) {
+            if Instant::now() >= deadline {
+                return Vec::new();
+            }
+            std::thread::sleep(LEADER_POLL);
+        }
+        let own = std::process::id();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut ids: Vec<u32> = pids
+            .filter_map(stat)
+            .filter(|stat| stat.session == self.0 && stat.pid != own && stat.group > 1)
+            .filter(|stat| !matches!(stat.state, b'Z' | b'X'))
+            .map(|stat| stat.group)
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter().map(Group::of_child).collect()
     }
 }
 

@@ -47,6 +47,22 @@ impl Group {
     }
 }
 
+/// Nothing here: there are no sessions of this kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LedSession;
+
+impl LedSession {
+    /// None.
+    pub(crate) fn of(_leader: u32) -> Option<LedSession> {
+        None
+    }
+
+    /// None.
+    pub(crate) fn orphans(self) -> Vec<Group> {
+        Vec::new()
+    }
+}
+
 /// Keeps the child out of our console's reach.
 pub(crate) fn own_group(command: &mut tokio::process::Command) {
     command.creation_flags(CREATION_FLAGS);
