@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -143,11 +143,10 @@ impl Drop for Home {
         let mut command = self.command(&["stop", "--force"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(mut stop) = command.spawn() else { return };
-        let end = Instant::now() + STOP_DEADLINE;
-        while alive(pid) && Instant::now() < end {
+        atomic_tests::within(STOP_DEADLINE, || {
             let _ = stop.try_wait();
-            std::thread::sleep(Duration::from_millis(2));
-        }
+            (!alive(pid)).then_some(())
+        });
         if let Some(pid) = pid_of(pid).filter(|_| alive(pid)) {
             let _ = kill_process(pid, Signal::KILL);
         }

@@ -82,7 +82,7 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
         for number in 0..count {
             if !interval.is_zero() {
                 let due = request + interval * number as u32;
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                crate::proc::until(due);
             }
             answer.delta(number);
             if !interval.is_zero() || number == 0 || answer.chunk.len() >= BURST_BYTES {

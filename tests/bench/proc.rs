@@ -90,3 +90,26 @@ impl Load {
         (busy_seconds() - self.busy) / self.since.elapsed().as_secs_f64().max(0.01)
     }
 }
+
+/// Waits until `due`: the schedule of a load, or the length of a measurement. What waits for something to have happened
+/// waits for that instead ([`atomic_tests::within`]).
+pub(crate) fn until(due: std::time::Instant) {
+    while let Some(left) =
+        due.checked_duration_since(std::time::Instant::now()).filter(|left| !left.is_zero())
+    {
+        std::thread::park_timeout(left);
+    }
+}
+
+/// Waits until these processes have used no processor time for fifty looks in a row: what runs after an answer has run.
+/// False when they do not come to rest.
+pub(crate) fn at_rest(pids: &[u32], deadline: Duration) -> bool {
+    let (mut last, mut quiet) = (cpu_of(pids), 0);
+    let look = || {
+        let now = cpu_of(pids);
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+        (quiet >= 50).then_some(())
+    };
+    atomic_tests::within(deadline, look).is_some()
+}

@@ -27,8 +27,11 @@ const UNLOAD_AFTER: &str = "1s";
 /// Longest wait for that.
 const UNLOAD_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Before a size is judged: threads of a pool that have nothing to do leave after ten seconds.
-const POOL_IDLE: Duration = Duration::from_secs(12);
+/// Threads of a daemon whose pool is empty: main, two workers, the log's writer.
+const BARE_THREADS: usize = 4;
+
+/// Longest wait for that before a size is judged: threads of a pool that have nothing to do leave after ten seconds.
+const POOL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Rounds before the first that counts: allocator, thread pool and HTTP client have reached their size by then.
 const WARM_UP_ROUNDS: usize = 2;
@@ -94,7 +97,7 @@ pub(crate) fn run(options: &SoakOptions) -> Result<bool, Failure> {
         }
         let live = wait_until_unloaded(&home)?;
         if round == WARM_UP_ROUNDS {
-            std::thread::sleep(POOL_IDLE);
+            wait_for_the_pool(daemon)?;
             first = Some(Size::of(daemon));
         }
         let now = Size::of(daemon);
@@ -105,7 +108,7 @@ pub(crate) fn run(options: &SoakOptions) -> Result<bool, Failure> {
         }
         remove_sessions(&home)?;
     }
-    std::thread::sleep(POOL_IDLE);
+    wait_for_the_pool(daemon)?;
     let last = Size::of(daemon);
     line(begun, round, served, live(&home)?, last, daemon)?;
     watcher.close()?;
@@ -186,17 +189,20 @@ fn live(home: &Home) -> Result<usize, Failure> {
 
 /// Only the watcher's session is left.
 fn wait_until_unloaded(home: &Home) -> Result<usize, Failure> {
-    let end = Instant::now() + UNLOAD_DEADLINE;
-    loop {
-        match live(home)? {
-            live if live <= 1 => return Ok(live),
-            live if Instant::now() > end => {
-                let seconds = UNLOAD_DEADLINE.as_secs();
-                return Err(format!("{live} sessions are still in memory after {seconds} s").into());
-            }
-            _ => std::thread::sleep(Duration::from_millis(100)),
-        }
-    }
+    let few = || match live(home) {
+        Ok(live) if live > 1 => None,
+        other => Some(other),
+    };
+    atomic_tests::within(UNLOAD_DEADLINE, few).unwrap_or_else(|| {
+        let seconds = UNLOAD_DEADLINE.as_secs();
+        Err(format!("{} sessions are still in memory after {seconds} s", live(home)?).into())
+    })
+}
+
+/// The pool's idle threads have left.
+fn wait_for_the_pool(daemon: u32) -> Result<(), Failure> {
+    let left = || (proc::threads(daemon) <= BARE_THREADS).then_some(());
+    atomic_tests::within(POOL_DEADLINE, left).ok_or_else(|| "the pool's idle threads do not leave".into())
 }
 
 /// Listing a directory of thousands of files is not what is measured here.

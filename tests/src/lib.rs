@@ -40,11 +40,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// When [`DEADLINE`] passes first.
 #[track_caller]
 pub fn eventually<T>(fact: &str, look: impl FnMut() -> Option<T>) -> T {
-    look_until(DEADLINE, look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {fact}"))
+    within(DEADLINE, look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {fact}"))
 }
 
-/// The same without the panic.
-fn look_until<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// The same without the panic: `None` when `deadline` passes first.
+pub fn within<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + deadline;
     loop {
         if let Some(seen) = look() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::process::{Finished, Running};
 use crate::processes::{self, Process, SEARCH_PATH, Signal};
 use crate::shim::Launch;
-use crate::{DEADLINE, ModelServer, Shim, binaries, eventually, look_until};
+use crate::{DEADLINE, ModelServer, Shim, binaries, eventually, within};
 
 /// The provider whose requests go to the model server.
 pub const PROVIDER: &str = "mock";
@@ -281,7 +281,7 @@ impl Drop for Sandbox {
         let daemons = self.daemons();
         daemons.iter().for_each(|pid| processes::signal(*pid, Signal::Terminate));
         let gone = || (!daemons.iter().any(|pid| processes::alive(*pid))).then_some(());
-        let _ = look_until(DEADLINE, gone);
+        let _ = within(DEADLINE, gone);
         // Twice, because a process may start another between the look and the kill.
         for _ in 0..2 {
             for process in self.processes() {

@@ -56,10 +56,6 @@ fn compact(shim: &mut Shim, id: &str) {
     shim.send(json!({"id": id, "type": "compact"}));
 }
 
-fn compaction_end(shim: &mut Shim) -> Record {
-    shim.wait_for_kind("compaction_end")
-}
-
 /// The next request must be the planner's.
 fn planner(server: &ModelServer) -> Exchange {
     let exchange = server.next_request();

@@ -101,7 +101,7 @@ fn every_command_has_its_row_its_lane_and_its_test() {
         // Whatever the fields: the lane is the name's.
         let everything = format!(
             r#"{{"type":"{}","message":"","provider":"p","modelId":"m","level":"off","mode":"all","enabled":true,
-            "command":"c","name":"n","sessionPath":"s","inputPath":"i","entryId":"e","targetId":"t","key":"k",
+            "command":"c","name":"n","sessionPath":"s","sessionId":"s","inputPath":"i","entryId":"e","targetId":"t","key":"k",
             "commandName":"c","argumentPrefix":"","credential":{{"type":"api_key","key":"k"}}}}"#,
             row.name()
         );

@@ -28,7 +28,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let load = Load::begin();
         let (mut up, mut down, mut both) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..bench.options.pick(40, 5) {
-            std::thread::sleep(apart);
+            crate::proc::until(Instant::now() + apart);
             let begun = Instant::now();
             window.prompt(&model::prompt(2, INTERVAL, 0))?;
             window.until("\"text_delta\"")?;

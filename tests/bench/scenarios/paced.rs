@@ -37,7 +37,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
         .enumerate()
         .map(|(tag, window)| {
             // Apart, as people are.
-            std::thread::sleep(INTERVAL / SESSIONS as u32);
+            proc::until(Instant::now() + INTERVAL / SESSIONS as u32);
             std::thread::spawn(move || arrivals(window, count, tag))
         })
         .collect();

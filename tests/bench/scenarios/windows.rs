@@ -13,8 +13,18 @@ use crate::window::Window;
 /// Idle windows at once.
 const WINDOWS: usize = 20;
 
-/// From the last answer to looking at memory: what runs after an answer has run by then.
-const SETTLE: Duration = Duration::from_secs(1);
+/// Longest that windows may take to come to rest before their memory is looked at.
+const REST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long idle processes are watched.
+const IDLE: Duration = Duration::from_secs(1);
+
+fn rest(pids: &[u32]) -> Result<(), Failure> {
+    match proc::at_rest(pids, REST_DEADLINE) {
+        true => Ok(()),
+        false => Err("idle windows do not come to rest".into()),
+    }
+}
 
 const KIB: f64 = 1024.0;
 
@@ -41,18 +51,18 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let home = Home::new(bench.programs)?;
     let (first, _) = home.demo()?.ready()?;
     let daemon = home.daemon()?;
-    std::thread::sleep(SETTLE);
+    rest(&[daemon, first.pid()])?;
     let alone = pss_mib(&[daemon, first.pid()]);
     let (mut warm, mut floor) = (Vec::new(), Vec::new());
     let mut open: Vec<Window> = vec![first];
     fill(&home, &mut open, &mut warm, &mut floor)?;
-    std::thread::sleep(SETTLE);
     let shims: Vec<u32> = open.iter().map(Window::pid).collect();
     let all: Vec<u32> = shims.iter().copied().chain([daemon]).collect();
+    rest(&all)?;
     let (of_daemon, of_shims) = (pss_mib(&[daemon]), pss_mib(&shims));
     let before = proc::cpu_of(&all);
-    std::thread::sleep(SETTLE);
-    let idle = (proc::cpu_of(&all) - before).as_secs_f64() / SETTLE.as_secs_f64() * 100.0;
+    proc::until(Instant::now() + IDLE);
+    let idle = (proc::cpu_of(&all) - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0;
     for _ in 1..bench.options.pick(10, 2) {
         for window in open.drain(1..) {
             window.close()?;
@@ -74,7 +84,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
     add("PSS of a shim in that", "MiB", one(of_shims / WINDOWS as f64), Goal::None);
     let further = (of_daemon + of_shims - alone) / (WINDOWS - 1) as f64;
     add("PSS, a further window", "MiB", one(further), Goal::AtMost(0.4));
-    std::thread::sleep(SETTLE);
+    rest(&[daemon])?;
     let left = (pss_mib(&[daemon]) - of_daemon) * KIB / closed as f64;
     add("PSS that a closed window left in the daemon", "KiB", one(left), Goal::None);
     add("processor while idle", "%", one(idle), Goal::None);
