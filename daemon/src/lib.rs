@@ -20,6 +20,7 @@ pub mod handover;
 pub mod handshake;
 pub mod listing;
 pub mod logging;
+pub mod long;
 pub mod outbox;
 pub mod page;
 pub mod process;

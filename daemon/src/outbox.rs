@@ -14,6 +14,7 @@ use atomic_protocol::link::{FromDaemon, KEEP_LINE_BYTES};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::long::Long;
 use crate::transport::WriteHalf;
 
 /// Bytes that may wait for one client (shared with other clients' outboxes). When every client of a session is above
@@ -45,9 +46,35 @@ pub struct Outbox {
     moved: Notify,
 }
 
+/// What waits.
+#[derive(Debug)]
+enum Waiting {
+    /// Complete lines.
+    Lines(Bytes),
+    /// One line, of which a piece is there.
+    Long(Long),
+}
+
+impl Waiting {
+    /// What can be sent now.
+    fn slice(&self) -> &Bytes {
+        match self {
+            Waiting::Lines(lines) => lines,
+            Waiting::Long(long) => long.piece(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Waiting::Lines(lines) => lines.len(),
+            Waiting::Long(long) => long.piece().len() + long.left(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Bytes>,
+    queue: VecDeque<Waiting>,
     /// Bytes of `queue`, less those of the first slice that are sent.
     bytes: usize,
     /// Bytes of the first slice that are sent.
@@ -75,12 +102,75 @@ struct State {
 }
 
 impl State {
-    fn as_written(&self, record: Bytes) -> Bytes {
-        match self.escaped {
-            true => separators_escaped(record),
-            false => record,
+    fn append(&mut self, record: Record) {
+        let waiting = match (record, self.escaped) {
+            (Record::Lines(lines), true) => Waiting::Lines(separators_escaped(lines)),
+            (Record::Lines(lines), false) => Waiting::Lines(lines),
+            (Record::Long(mut long), escaped) => {
+                if escaped {
+                    long.map_piece(separators_escaped);
+                }
+                Waiting::Long(long)
+            }
+        };
+        self.bytes += waiting.bytes();
+        self.queue.push_back(waiting);
+    }
+
+    /// The socket took this many bytes of what waits.
+    fn took(&mut self, mut taken: usize) {
+        self.total += taken as u64;
+        self.bytes -= taken;
+        while let Some(first) = self.queue.front_mut() {
+            let left = first.slice().len() - self.sent;
+            if taken < left {
+                self.sent += taken;
+                return;
+            }
+            taken -= left;
+            self.sent = 0;
+            if let Waiting::Long(long) = first
+                && long.advance()
+            {
+                if self.escaped {
+                    let plain = long.piece().len();
+                    long.map_piece(separators_escaped);
+                    self.bytes += long.piece().len() - plain;
+                }
+            } else {
+                self.queue.pop_front();
+            }
         }
     }
+
+    /// Drops what waits, from the next record boundary on.
+    fn cut(&mut self) {
+        let first = self.queue.pop_front();
+        self.queue.clear();
+        self.bytes = 0;
+        let sent = std::mem::take(&mut self.sent);
+        match first {
+            Some(Waiting::Lines(lines)) if sent > 0 && lines[sent - 1] != b'\n' => {
+                let end = memchr::memchr(b'\n', &lines[sent..]).map_or(lines.len(), |at| sent + at + 1);
+                self.queue.push_back(Waiting::Lines(lines.slice(sent..end)));
+            }
+            Some(Waiting::Long(mut long)) if sent > 0 || long.has_begun() => {
+                long.map_piece(|piece| piece.slice(sent..));
+                self.queue.push_back(Waiting::Long(long));
+            }
+            _ => {}
+        }
+        self.bytes = self.queue.iter().map(Waiting::bytes).sum();
+    }
+}
+
+/// What an outbox is given to answer with.
+#[derive(Debug)]
+pub enum Record {
+    /// Complete lines.
+    Lines(Bytes),
+    /// One line, made while it is sent.
+    Long(Long),
 }
 
 /// The record with U+2028 and U+2029, which can stand in strings only, as their escapes.
@@ -139,15 +229,13 @@ impl Outbox {
     fn enqueue(&self, mut state: MutexGuard<'_, State>, record: Bytes) {
         // An empty write would look like a closed socket.
         if !state.closed && !state.ending && !record.is_empty() {
-            let record = state.as_written(record);
-            state.bytes += record.len();
-            state.queue.push_back(record);
+            state.append(Record::Lines(record));
             self.send(&mut state);
         }
     }
 
     /// Sends the record that answers line `line`, or only notes that the line needs none.
-    pub fn answer(&self, line: u64, record: Option<Bytes>) {
+    pub fn answer(&self, line: u64, record: Option<Record>) {
         let mut state = self.state();
         if state.closed || state.ending {
             return;
@@ -157,9 +245,7 @@ impl Outbox {
             state.ids.remove(&line);
         }
         if let Some(record) = record {
-            let record = state.as_written(record);
-            state.bytes += record.len();
-            state.queue.push_back(record);
+            state.append(record);
         }
         self.send(&mut state);
     }
@@ -236,27 +322,11 @@ impl Outbox {
     /// then the outbox closes.
     pub fn cut(&self, text: &str) {
         let mut state = self.state();
-        let begun =
-            state.queue.front().filter(|first| state.sent > 0 && first[state.sent - 1] != b'\n').cloned();
-        state.queue.clear();
-        state.bytes = 0;
-        match begun {
-            None => state.sent = 0,
-            Some(first) => {
-                let sent = state.sent;
-                let end = first[sent..]
-                    .iter()
-                    .position(|byte| *byte == b'\n')
-                    .map_or(first.len(), |at| sent + at + 1);
-                state.bytes = end - sent;
-                state.queue.push_back(first.slice(..end));
-            }
-        }
+        state.cut();
         if self.records {
             let mut line = Vec::new();
             FromDaemon::Exit { code: 1, text: Some(text.to_owned()) }.write_line(&mut line);
-            state.bytes += line.len();
-            state.queue.push_back(line.into());
+            state.append(Record::Lines(line.into()));
         }
         state.answered.clear();
         state.ending = true;
@@ -345,8 +415,7 @@ impl Outbox {
             let mut line = Vec::new();
             let ids = std::mem::take(&mut state.ids);
             FromDaemon::Progress { admitted, answered, ids }.write_line(&mut line);
-            state.bytes += line.len();
-            state.queue.push_back(line.into());
+            state.append(Record::Lines(line.into()));
         }
         if !state.waiting && self.flush(state) && state.ending {
             return self.close_locked(state);
@@ -362,28 +431,22 @@ impl Outbox {
         while !state.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let mut count = 0;
-            for (slice, bytes) in slices.iter_mut().zip(&state.queue) {
+            for (slice, waiting) in slices.iter_mut().zip(&state.queue) {
+                let bytes = waiting.slice();
                 *slice = IoSlice::new(if count == 0 { &bytes[state.sent..] } else { bytes });
                 count += 1;
+                // What comes behind a long record comes behind all of it.
+                if matches!(waiting, Waiting::Long(long) if long.left() > 0) {
+                    break;
+                }
             }
             match self.socket.try_write_vectored(&slices[..count]) {
                 Ok(0) => {
                     self.close_locked(state);
                     return true;
                 }
-                Ok(mut taken) => {
-                    state.total += taken as u64;
-                    state.bytes -= taken;
-                    while let Some(first) = state.queue.front() {
-                        let left = first.len() - state.sent;
-                        if taken < left {
-                            state.sent += taken;
-                            break;
-                        }
-                        taken -= left;
-                        state.sent = 0;
-                        state.queue.pop_front();
-                    }
+                Ok(taken) => {
+                    state.took(taken);
                     self.moved.notify_waiters();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,

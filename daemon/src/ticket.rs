@@ -8,6 +8,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::connection::Client;
+use crate::long::Long;
+use crate::outbox::Record;
+
+/// Data from this many bytes on are not copied together before they are sent.
+const LONG_BYTES: usize = 256 << 10;
 
 /// One line that waits for its answer. Answering consumes it; dropping it unanswered (a session that failed) answers
 /// with an error, so that no client waits for ever.
@@ -61,6 +66,18 @@ impl Ticket {
         self.finish(Ok(data));
     }
 
+    /// Answers with data that lies in memory in parts. Long data is put together while the client takes it.
+    pub fn succeed_with(mut self, data: Vec<Bytes>) {
+        if data.iter().map(Bytes::len).sum::<usize>() < LONG_BYTES || self.reply.is_some() {
+            return self.finish(Ok(Some(&data.concat())));
+        }
+        self.answered = true;
+        let (before, after) = response::around(self.id.as_ref(), self.command);
+        let parts = std::iter::once(before.into()).chain(data).chain([after.into()]).collect();
+        self.client.outbox.answer(self.line, Some(Record::Long(Long::new(parts))));
+        self.client.closed(self.lane);
+    }
+
     /// Answers with an error.
     pub fn fail(mut self, error: &str) {
         self.finish(Err(error));
@@ -85,7 +102,7 @@ impl Ticket {
             Ok(data) => response::success(self.id.as_ref(), self.command, data),
             Err(error) => response::failure(self.id.as_ref(), self.command, error),
         };
-        self.client.outbox.answer(self.line, Some(Bytes::from(record)));
+        self.client.outbox.answer(self.line, Some(Record::Lines(record.into())));
         self.client.closed(self.lane);
     }
 }

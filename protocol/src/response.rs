@@ -18,6 +18,14 @@ pub fn success(id: Option<&Raw>, command: &str, data: Option<&[u8]>) -> Vec<u8> 
     out
 }
 
+/// What stands before and after the data of a record that answers one line with success, LF included.
+pub fn around(id: Option<&Raw>, command: &str) -> (Vec<u8>, &'static [u8]) {
+    let mut before = Vec::with_capacity(96);
+    let mut object = begin(&mut before, id);
+    object.str("command", command).bool("success", true).key("data");
+    (before, b"}\n")
+}
+
 /// A record that refuses one line, complete with its LF.
 pub fn failure(id: Option<&Raw>, command: &str, error: &str) -> Vec<u8> {
     let mut text = Vec::new();

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use atomic_protocol::Raw;
 use atomic_protocol::json::{Fields, write_string};
+
+use bytes::Bytes;
 
 use crate::Store;
 use crate::entry::Kind;
@@ -28,10 +29,10 @@ pub fn labels(store: &Store) -> HashMap<String, (String, String)> {
     labels
 }
 
-/// The JSON array of the tree's roots: nodes `{entry, children, label?, labelTimestamp?}`. Roots are entries without a
-/// parent, with a missing one or with themselves as one, in the order of the file; where entries form a circle, its first.
-/// Children stand in the order of their times.
-pub fn tree(store: &Store) -> Raw {
+/// The JSON array of the tree's roots, in parts that share the entries' bytes: nodes `{entry, children, label?,
+/// labelTimestamp?}`. Roots are entries without a parent, with a missing one or with themselves as one, in the order of
+/// the file; where entries form a circle, its first. Children stand in the order of their times.
+pub fn tree(store: &Store) -> Vec<Bytes> {
     let entries = store.entries();
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); entries.len()];
     let mut roots = Vec::new();
@@ -72,10 +73,10 @@ enum Step {
     Close(usize),
 }
 
-fn write(store: &Store, roots: &[usize], children: &[Vec<usize>]) -> Raw {
+fn write(store: &Store, roots: &[usize], children: &[Vec<usize>]) -> Vec<Bytes> {
     let labels = labels(store);
     let entries = store.entries();
-    let mut out = Vec::with_capacity(entries.iter().map(|entry| entry.line.bytes().len() + 32).sum());
+    let mut out = Vec::with_capacity(4 * entries.len() + 2);
     let mut visited = vec![false; entries.len()];
     let mut steps = Vec::new();
     let mut push = |steps: &mut Vec<Step>, nodes: &[usize]| {
@@ -83,32 +84,31 @@ fn write(store: &Store, roots: &[usize], children: &[Vec<usize>]) -> Raw {
             nodes.iter().copied().filter(|at| !std::mem::replace(&mut visited[*at], true)).collect();
         steps.extend(fresh.iter().enumerate().rev().map(|(place, at)| Step::Open(*at, place > 0)));
     };
-    out.push(b'[');
+    out.push(Bytes::from_static(b"["));
     push(&mut steps, roots);
     while let Some(step) = steps.pop() {
         match step {
             Step::Open(at, comma) => {
-                if comma {
-                    out.push(b',');
-                }
-                out.extend_from_slice(b"{\"entry\":");
-                out.extend_from_slice(entries[at].line.bytes());
-                out.extend_from_slice(b",\"children\":[");
+                out.push(Bytes::from_static(if comma { b",{\"entry\":" } else { b"{\"entry\":" }));
+                out.push(entries[at].line.bytes().clone());
+                out.push(Bytes::from_static(b",\"children\":["));
                 steps.push(Step::Close(at));
                 push(&mut steps, &children[at]);
             }
             Step::Close(at) => {
-                out.push(b']');
-                if let Some((label, time)) = labels.get(entries[at].id.as_str()) {
-                    out.extend_from_slice(b",\"label\":");
-                    write_string(&mut out, label);
-                    out.extend_from_slice(b",\"labelTimestamp\":");
-                    write_string(&mut out, time);
-                }
-                out.push(b'}');
+                let Some((label, time)) = labels.get(entries[at].id.as_str()) else {
+                    out.push(Bytes::from_static(b"]}"));
+                    continue;
+                };
+                let mut end = b"],\"label\":".to_vec();
+                write_string(&mut end, label);
+                end.extend_from_slice(b",\"labelTimestamp\":");
+                write_string(&mut end, time);
+                end.push(b'}');
+                out.push(end.into());
             }
         }
     }
-    out.push(b']');
-    Raw::from_trusted(out.into())
+    out.push(Bytes::from_static(b"]"));
+    out
 }

@@ -113,6 +113,29 @@ fn idle_windows_go_on_and_hear_nothing_of_it() {
 }
 
 #[test]
+fn a_command_that_is_held_can_be_aborted() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut runs = sandbox.rpc();
+    let exchange = streaming(&server, &mut runs, "run");
+    let mut types = sandbox.shim().args(["--session", runs.session_file().arg()]).start();
+    types.get("get_state");
+    let restarting = restart(&sandbox, &[]);
+    restarting.wait_for_stdout("(running)\n");
+    for id in ["x", "y"] {
+        types.send(json!({"id": id, "type": "bash", "command": "sleep 1000"}));
+    }
+    types.send(json!({"id": "a", "type": "abort_bash", "requestId": "x"}));
+    types.send(json!({"id": "b", "type": "abort_bash"}));
+    release(exchange);
+    succeeds(restarting);
+    for _ in 0..4 {
+        types.wait_for("an answer", Record::is_response);
+    }
+    assert_eq!(["x", "y"].map(|id| data_of(&mut types, id)["cancelled"].clone()), [true, true]);
+}
+
+#[test]
 fn a_run_settles_first_and_lines_typed_meanwhile_go_to_the_next_daemon() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);

@@ -3,12 +3,13 @@
 //! if this one died.
 //!
 //! Held lines keep their order. Control lines go ahead of them, as they go ahead of parked lines; those about the queues
-//! too, unless a replacement is held or runs: then they are about the queues of the session that comes.
+//! too, unless a replacement is held or runs: then they are about the queues of the session that comes. An `abort_bash`
+//! for a command that is held ends what it names of those that run, and stays behind the held one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use atomic_protocol::command::Lane;
+use atomic_protocol::command::{Command, Lane, Request};
 use atomic_protocol::json::Raw;
 use atomic_protocol::link::FromDaemon;
 
@@ -55,6 +56,21 @@ impl Held {
             Lane::Ordinary | Lane::Replacing | Lane::Concurrent if holding => Pass::Hold,
             Lane::Ordinary | Lane::Replacing | Lane::Concurrent => Pass::Admit,
         }
+    }
+
+    /// The line aborts a shell command that is held. It has to stay behind that one: on its own it would find nothing.
+    pub(super) fn aborts_held(&self, line: &Line) -> bool {
+        let Line::Request { request: Request { command: Command::AbortBash { request_id }, .. }, .. } = line
+        else {
+            return false;
+        };
+        self.0.iter().any(|held| match &held.line {
+            Line::Request { request, .. } => {
+                matches!(request.command, Command::Bash { .. } | Command::UserBash { .. })
+                    && (request_id.is_none() || *request_id == request.id)
+            }
+            Line::Refused { .. } => false,
+        })
     }
 
     fn replaces(&self) -> bool {
@@ -168,6 +184,23 @@ mod tests {
         held.push(Lane::Replacing, None, 0, line());
         assert_eq!(held.pass(Lane::Queue, true, false), Pass::Hold);
         assert_eq!(held.pass(Lane::Control, true, false), Pass::Ahead);
+    }
+
+    #[test]
+    fn an_abort_of_a_held_command_comes_behind_it() {
+        let mut held = Held::default();
+        let request = |text: &str| Line::Request {
+            number: 1,
+            request: Request::parse(&bytes::Bytes::from(text.to_owned())).expect("a command"),
+        };
+        let (named, other, all) = (
+            request(r#"{"type":"abort_bash","requestId":"x"}"#),
+            request(r#"{"type":"abort_bash","requestId":"y"}"#),
+            request(r#"{"type":"abort_bash"}"#),
+        );
+        assert!(!held.aborts_held(&all));
+        held.push(Lane::Concurrent, None, 0, request(r#"{"id":"x","type":"bash","command":"sleep 9"}"#));
+        assert_eq!([&named, &other, &all].map(|line| held.aborts_held(line)), [true, false, true]);
     }
 
     fn line() -> Line {

@@ -338,6 +338,15 @@ impl Connection {
             Ok(request) => (request.command.lane(), request.id.clone(), Line::Request { number, request }),
             Err(answer) => (Lane::Read, None, Line::Refused { number, answer: answer.into() }),
         };
+        if self.held.aborts_held(&line) {
+            if let Line::Request {
+                request: Request { command: Command::AbortBash { request_id }, .. }, ..
+            } = &line
+            {
+                self.client.cancel_bash(request_id.as_ref());
+            }
+            return self.held.push(lane, id, bytes, line);
+        }
         let holding = holding || self.client.outbox.is_blocked();
         match self.held.pass(lane, holding, self.lanes.replaces()) {
             Pass::Admit => self.admit(lane, id, bytes, line).await,

@@ -26,6 +26,7 @@ use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, Ses
 use crate::clock;
 use crate::connection::Client;
 use crate::daemon::Daemon;
+use crate::outbox::Record;
 use crate::resources::Resources;
 use crate::settings::{Durability, OnDisconnect, Settings};
 use crate::ticket::Ticket;
@@ -281,7 +282,7 @@ impl Actor {
         match message {
             SessionMessage::Command { ticket, command } => self.command(ticket, command).await,
             SessionMessage::Refused { client, line, answer } => {
-                client.outbox.answer(line, Some(answer));
+                client.outbox.answer(line, Some(Record::Lines(answer)));
                 client.closed(false);
             }
             SessionMessage::Bash { ticket, command, exclude_from_context, cancel } => {

@@ -5,22 +5,17 @@ use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{AssistantMessage, Message, StopReason};
 use atomic_protocol::model::ThinkingLevel;
 use atomic_session_store::Store;
+use bytes::Bytes;
 
 use super::Outcome;
 use super::actor::Actor;
 use crate::ticket::Ticket;
 
-/// Answers above this many bytes are put together by a child task, so that the session goes on meanwhile.
-const CHILD_TASK_BYTES: usize = 256 << 10;
-
 impl Actor {
     pub(super) fn read(&mut self, ticket: Ticket, command: &Command) {
         match command {
             Command::GetState => ticket.succeed(Some(&self.state())),
-            Command::GetMessages => {
-                let messages: Vec<Raw> = self.agent.messages().cloned().collect();
-                list(ticket, "messages", messages, Vec::new());
-            }
+            Command::GetMessages => list(ticket, "messages", self.agent.messages(), Vec::new()),
             Command::GetLastAssistantText => {
                 let mut data = Vec::new();
                 let mut object = ObjectWriter::begin(&mut data);
@@ -44,7 +39,7 @@ impl Actor {
             }
             // Keys are bound by extensions only.
             Command::GetShortcuts => ticket.succeed(Some(br#"{"shortcuts":[]}"#)),
-            Command::GetCommands => list(ticket, "commands", self.resources.commands(), Vec::new()),
+            Command::GetCommands => list(ticket, "commands", self.resources.commands().iter(), Vec::new()),
             // No command of this version completes its arguments.
             Command::GetCommandCompletions { .. } => ticket.succeed(Some(br#"{"completions":null}"#)),
             _ => unreachable!("{} is no read", command.name()),
@@ -150,12 +145,12 @@ impl Actor {
 
     /// All entries, each under the one it follows.
     fn tree(&self, ticket: Ticket) {
-        let tree = atomic_session_store::tree(&self.store);
-        let mut data = Vec::new();
-        let mut object = ObjectWriter::begin(&mut data);
-        object.raw("tree", tree.bytes()).raw("leafId", leaf_of(&self.store).bytes());
-        object.end();
-        ticket.succeed(Some(&data));
+        let mut data = vec![Bytes::from_static(b"{\"tree\":")];
+        data.extend(atomic_session_store::tree(&self.store));
+        data.push(Bytes::from_static(b",\"leafId\":"));
+        data.push(leaf_of(&self.store).bytes().clone());
+        data.push(Bytes::from_static(b"}"));
+        ticket.succeed_with(data);
     }
 
     fn entries(&self, ticket: Ticket, since: Option<&str>) {
@@ -167,13 +162,12 @@ impl Actor {
                 None => return ticket.fail(&format!("Entry not found: {id}")),
             },
         };
-        let lines: Vec<Raw> = entries[from..].iter().map(|entry| entry.line.clone()).collect();
         let mut leaf = br#","leafId":"#.to_vec();
         match self.store.leaf() {
             Some(id) => atomic_protocol::json::write_string(&mut leaf, id.as_str()),
             None => leaf.extend_from_slice(b"null"),
         }
-        list(ticket, "entries", lines, leaf);
+        list(ticket, "entries", entries[from..].iter().map(|entry| &entry.line), leaf);
     }
 }
 
@@ -191,23 +185,17 @@ fn is_empty_abort(message: &AssistantMessage) -> bool {
 }
 
 /// Answers with a list of values that are JSON text already; `rest` stands after it in the object.
-fn list(ticket: Ticket, key: &'static str, values: Vec<Raw>, rest: Vec<u8>) {
-    let bytes: usize = values.iter().map(|value| value.bytes().len() + 1).sum();
-    let assemble = move || {
-        let mut data = Vec::with_capacity(bytes + rest.len() + key.len() + 8);
-        let mut object = ObjectWriter::begin(&mut data);
-        object.raws(key, &values);
-        object.end();
-        if !rest.is_empty() {
-            data.pop();
-            data.extend_from_slice(&rest);
-            data.push(b'}');
+fn list<'a>(ticket: Ticket, key: &'static str, values: impl Iterator<Item = &'a Raw>, rest: Vec<u8>) {
+    let mut data = Vec::with_capacity(2 * values.size_hint().0 + 3);
+    data.push(format!("{{\"{key}\":[").into());
+    for (at, value) in values.enumerate() {
+        if at > 0 {
+            data.push(Bytes::from_static(b","));
         }
-        ticket.succeed(Some(&data));
-    };
-    if bytes > CHILD_TASK_BYTES {
-        tokio::task::spawn_blocking(assemble);
-    } else {
-        assemble();
+        data.push(value.bytes().clone());
     }
+    data.push(Bytes::from_static(b"]"));
+    data.push(rest.into());
+    data.push(Bytes::from_static(b"}"));
+    ticket.succeed_with(data);
 }
