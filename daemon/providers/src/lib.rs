@@ -28,6 +28,7 @@ mod google_adc;
 mod http;
 #[cfg(test)]
 mod judge;
+mod local;
 pub mod mistral;
 mod models_json;
 pub mod openai_completions;
@@ -35,6 +36,7 @@ pub mod openai_responses;
 mod partial_json;
 #[cfg(test)]
 mod proof;
+mod pool;
 mod pump;
 mod registry;
 mod resolve;
@@ -42,6 +44,7 @@ mod shell;
 #[cfg(test)]
 mod speed;
 mod sse;
+mod stamp;
 mod thinking_budget;
 mod transform;
 mod wire;
@@ -55,8 +58,10 @@ pub use catalog::Catalog;
 pub use env::Env;
 pub use error::Error;
 pub use http::{CONNECT_TIMEOUT, Http};
+pub use local::{LIST_DEADLINE, UNKNOWN_CONTEXT, is_local, local_providers};
 pub use partial_json::arguments as beginning_of_arguments;
-pub use registry::{CacheRetention, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
+pub use pool::Pool;
+pub use registry::{CacheRetention, KeyStatus, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
 pub use resolve::Resolved;
 
 use pump::Stop;
