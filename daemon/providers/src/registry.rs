@@ -161,7 +161,7 @@ impl Registry {
     }
 
     /// What the user's file says of a provider.
-    fn own(&self, provider: &str) -> Option<&Provider> {
+    pub(crate) fn own(&self, provider: &str) -> Option<&Provider> {
         self.shared.file.providers.get(provider)
     }
 

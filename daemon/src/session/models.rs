@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::actor::Actor;
 use super::commands::saved;
 use super::shape;
+use crate::settings::credentials::{self, SHORT_WAIT};
 use crate::settings;
 use crate::ticket::Ticket;
 
@@ -151,11 +152,8 @@ impl Actor {
     }
 
     pub(super) async fn save_credential(&mut self, ticket: Ticket, provider: String, key: ApiKey) {
-        let file = self.daemon.agent_dir.join("auth.json");
-        let write = saved(move || {
-            let credential = json!({"type": "api_key", "key": key.0});
-            settings::edit(&file, &[(&[&provider], Some(credential))])
-        });
+        let agent_dir = self.daemon.agent_dir.clone();
+        let write = saved(move || credentials::save_key(&agent_dir, &provider, &key.0, SHORT_WAIT));
         if let Err(error) = write.await {
             return ticket.fail(&error);
         }
@@ -170,12 +168,8 @@ impl Actor {
 
     /// Forgets what is kept for a provider, known or not; what the environment holds stays and is named.
     pub(super) async fn logout(&mut self, ticket: Ticket, provider: String) {
-        let file = self.daemon.agent_dir.join("auth.json");
-        let name = provider.clone();
-        let write = saved(move || match file.exists() {
-            true => settings::edit(&file, &[(&[&name], None)]),
-            false => Ok(()),
-        });
+        let (agent_dir, name) = (self.daemon.agent_dir.clone(), provider.clone());
+        let write = saved(move || credentials::forget(&agent_dir, &name, SHORT_WAIT).map(drop));
         if let Err(error) = write.await {
             return ticket.fail(&error);
         }
