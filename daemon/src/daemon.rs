@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use atomic_providers::Http;
+use atomic_providers::{Http, Pool};
 use atomic_tools::Children;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,8 @@ pub struct Daemon {
     pub agent_dir: PathBuf,
     /// HTTP clients, made on first use.
     pub http: Http,
+    /// What sessions need not ask twice: tokens, lists of local servers.
+    pub pool: Pool,
     /// Child processes, which end with the daemon.
     pub children: Children,
     /// All live sessions.
@@ -44,6 +46,7 @@ impl Daemon {
         Daemon {
             agent_dir,
             http: Http::new(),
+            pool: Pool::new(),
             children,
             sessions: Arc::default(),
             logging,

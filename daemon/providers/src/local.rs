@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use atomic_protocol::model::{Model, ModelSpec};
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
@@ -241,10 +241,9 @@ impl<'a> Questions<'a> {
 
 async fn ollama(questions: &Questions<'_>) -> Result<Vec<Facts>, String> {
     let names = facts::ollama_names(&questions.list("/api/tags").await?);
-    let asked = futures_util::stream::iter(names.iter().take(ASKED_ABOUT))
-        .map(|name| questions.fact("/api/show", Some(json!({"model": name}))))
-        .buffered(AT_ONCE)
-        .collect::<Vec<Value>>();
+    let show = |name: &String| questions.fact("/api/show", Some(json!({"model": name}))).boxed();
+    let asked: Vec<_> = names.iter().take(ASKED_ABOUT).map(show).collect();
+    let asked = futures_util::stream::iter(asked).buffered(AT_ONCE).collect::<Vec<Value>>();
     // All of them together have the time of one.
     let asked = async { tokio::time::timeout(FACTS_DEADLINE, asked).await.unwrap_or_default() };
     let (shown, running) = tokio::join!(asked, questions.fact("/api/ps", None));

@@ -92,6 +92,11 @@ impl Registry {
         local::local_providers().filter(|provider| self.own(provider).is_some()).collect()
     }
 
+    /// Whether any model of the provider is known.
+    pub fn has_models(&self, provider: &str) -> bool {
+        !self.models(provider).is_empty()
+    }
+
     /// Whether this session asked the server, and it answered.
     pub fn knows_local(&self, provider: &str) -> bool {
         self.local.contains_key(provider)
