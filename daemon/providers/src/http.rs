@@ -210,10 +210,10 @@ impl Record {
 /// A reason for a person: no connection, no whole answer in time. It does not name the host.
 pub(crate) async fn whole(request: reqwest::RequestBuilder, deadline: Duration) -> Result<Record, String> {
     let read = async {
-        let mut response = request.send().await.map_err(|error| chain(&error.without_url()))?;
+        let mut response = request.send().await.map_err(|error| cause(&error.without_url()))?;
         let (status, mut body) = (response.status(), Vec::new());
         while body.len() < MAX_RECORD_BYTES {
-            match response.chunk().await.map_err(|error| chain(&error.without_url()))? {
+            match response.chunk().await.map_err(|error| cause(&error.without_url()))? {
                 Some(piece) => body.extend_from_slice(&piece),
                 None => break,
             }
@@ -353,6 +353,15 @@ fn chain(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What an error comes down to.
+fn cause(error: &reqwest::Error) -> String {
+    let mut last: &dyn std::error::Error = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
 }
 
 pub(crate) fn host_of(url: &str) -> String {
