@@ -169,11 +169,6 @@ impl Sandbox {
         self.shim().start()
     }
 
-    /// `atomic` to be started with nothing but what is added.
-    pub fn bare(&self) -> Launch<'_> {
-        Launch::bare(self)
-    }
-
     /// `atomic attach SESSION` in the project directory.
     pub fn attach(&self, session: &str) -> Shim {
         Launch::bare(self).args(["attach", session]).start()

@@ -3,10 +3,10 @@
 #![cfg(unix)]
 
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use atomic_tests::{ModelServer, Request, Sandbox, eventually};
+use atomic_tests::{ModelServer, Request, Running, Sandbox, binaries, eventually};
 use serde_json::{Value, json};
 
 /// What a server of this kind says, byte for byte as its makers document it.
@@ -53,6 +53,15 @@ fn started(kind: &'static str) -> ModelServer {
     server
 }
 
+/// `atomic` with these variables and arguments, and a stdin that has ended.
+fn started_with(sandbox: &Sandbox, env: &[(&str, &str)], arguments: &[&str]) -> Running {
+    let mut command = sandbox.command(&binaries().atomic);
+    command.args(arguments).envs(env.iter().copied());
+    let mut running = Running::spawn(command);
+    running.close_stdin();
+    running
+}
+
 /// Answers a prompt in OpenAI's words.
 fn answer(server: &ModelServer, text: &str) -> Request {
     let mut exchange = server.next_request();
@@ -79,22 +88,18 @@ fn each_kind_works_by_its_name_alone() {
         let server = started(kind);
         let sandbox = Sandbox::new();
         // A proxy is never asked for this machine: nothing listens at this one.
-        let launch = || {
-            let launch = sandbox.bare().env(variable, server.url());
-            launch.env("HTTP_PROXY", "http://127.0.0.1:1").env("ALL_PROXY", "http://127.0.0.1:1")
-        };
-        let mut shim = launch().args(["-p", "--provider", kind, "hi"]).start();
-        shim.close_stdin();
+        let proxy = "http://127.0.0.1:1";
+        let env = [(variable, &*server.url()), ("HTTP_PROXY", proxy), ("ALL_PROXY", proxy)];
+        let running = started_with(&sandbox, &env, &["-p", "--provider", kind, "hi"]);
         let request = answer(&server, "hello from here");
-        let finished = shim.wait_for_exit().expect_code(0);
+        let finished = running.wait().expect("it ends").expect_code(0);
         assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("hello from here\n", ""), "{kind}");
         assert_eq!(request.body["model"], "qwen3:8b", "{kind}");
         assert_eq!(request.header("authorization"), None, "{kind}: no key is made up");
 
-        let mut list = launch().args(["--list-models"]).start();
-        list.close_stdin();
-        let listed = list.wait_for_exit().expect_code(0);
-        let rows: Vec<Vec<&str>> = listed.stdout.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+        let listed = started_with(&sandbox, &env, &["--list-models"]).wait().expect("it ends").expect_code(0);
+        let rows: Vec<Vec<&str>> =
+            listed.stdout.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
         let thinks = if kind == "ollama" { "yes" } else { "no" };
         assert_eq!(rows, [[kind, "qwen3:8b", "16.4K", "8.2K", thinks, "no"]], "{}", listed.stderr);
         assert!(!listed.stderr.contains("Warning"), "{kind}: {}", listed.stderr);
@@ -105,8 +110,7 @@ fn each_kind_works_by_its_name_alone() {
 fn a_server_is_contacted_only_when_it_is_asked_for() {
     let server = started("ollama");
     let sandbox = Sandbox::new();
-    let model = || started_model(&sandbox);
-    let other = model();
+    let other = started_model(&sandbox);
     let mut shim = sandbox.shim().env("OLLAMA_HOST", server.url()).start();
     shim.get("get_state");
     let listed = shim.get("get_available_models");
@@ -155,17 +159,20 @@ fn one_that_is_not_there_is_named_with_a_way_out() {
     // One that hangs is not waited for.
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let address = format!("http://{}", silent.local_addr().expect("an address"));
-    let mut shim = sandbox.bare().env("VLLM_BASE_URL", address).args(["-p", "--model", "vllm/x", "hi"]).start();
-    shim.close_stdin();
-    let finished = shim.wait_for_exit().expect_code(1);
+    let running = started_with(&sandbox, &[("VLLM_BASE_URL", &address)], &["-p", "--model", "vllm/x", "hi"]);
+    let finished = running.wait().expect("it ends").expect_code(1);
     assert!(finished.stderr.contains("no answer for 1 s"), "{}", finished.stderr);
     // One that has nothing says so.
     let empty = ModelServer::start();
     empty.serve_records(|_| Some((200, r#"{"object":"list","data":[]}"#.to_owned())));
-    let mut shim = sandbox.bare().env("VLLM_BASE_URL", empty.url()).args(["-p", "--provider", "vllm", "x"]).start();
-    shim.close_stdin();
-    let finished = shim.wait_for_exit().expect_code(1);
-    assert!(finished.stderr.contains("has no model to talk to. Give it one: vllm serve"), "{}", finished.stderr);
+    let running =
+        started_with(&sandbox, &[("VLLM_BASE_URL", &empty.url())], &["-p", "--provider", "vllm", "x"]);
+    let finished = running.wait().expect("it ends").expect_code(1);
+    assert!(
+        finished.stderr.contains("has no model to talk to. Give it one: vllm serve"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]
@@ -206,10 +213,11 @@ fn a_default_on_this_machine_is_not_replaced_by_another_provider() {
     let dear = started_model(&sandbox);
     sandbox.write_settings(&json!({"defaultProvider": "ollama", "defaultModel": "qwen3:8b"}));
     let server = started("ollama");
-    let gone = sandbox.shim().start();
-    let mut gone = gone;
+    let mut gone = sandbox.rpc();
     assert_eq!(gone.get("get_state")["model"], Value::Null);
-    assert!(gone.stderr().contains("Warning: Ollama at 127.0.0.1:1 does not"), "{}", gone.stderr());
+    eventually("a warning names the server", || {
+        gone.stderr().contains("Warning: Ollama at 127.0.0.1:1 does not").then_some(())
+    });
     let refused = gone.ask(json!({"type": "prompt", "message": "hi"}));
     assert!(refused.error().starts_with("No model selected."), "{}", refused.raw);
     let mut shim = sandbox.shim().env("OLLAMA_HOST", server.url()).start();

@@ -133,7 +133,9 @@ fn question(model: &Model, credential: &Credential) -> Result<Question, Error> {
             Ok(Question::Get { url, header: None, fixed: &[] })
         }
         openai_completions::API | openai_responses::API => get("/models", None, &[]),
-        anthropic::API => get("/v1/models?limit=1", Some("x-api-key"), &[("anthropic-version", anthropic::VERSION)]),
+        anthropic::API => {
+            get("/v1/models?limit=1", Some("x-api-key"), &[("anthropic-version", anthropic::VERSION)])
+        }
         google::API => get("/models?pageSize=1", Some("x-goog-api-key"), &[]),
         mistral::API => get("/v1/models", None, &[]),
         google::vertex::API if credential.key.is_none() => Ok(Question::Token),

@@ -119,8 +119,7 @@ pub(crate) async fn token(
         advice: "Set GOOGLE_CLOUD_API_KEY or GOOGLE_APPLICATION_CREDENTIALS.".to_owned(),
     })?;
     let now = jiff::Timestamp::now().as_second();
-    let origin =
-        Origin { stamp: Stamp::of(&file), file: file.clone(), network: Settings::from_env(env) };
+    let origin = Origin { stamp: Stamp::of(&file), file: file.clone(), network: Settings::from_env(env) };
     let exchange = tokens.exchange(origin, now, || {
         // A task of its own: it goes on when the session that began it is aborted, for those who wait with it.
         let task = tokio::spawn(exchanged(client.clone(), file.clone(), now));
@@ -355,9 +354,8 @@ mod tests {
         let tokens = Tokens::default();
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
         let failed = || Error::GoogleCredentials { file: "f".into(), reason: "no".into() };
-        let first = tokens.exchange(origin("f", &[]), 0, || {
-            receiver.map(move |_| Err(failed())).boxed().shared()
-        });
+        let first =
+            tokens.exchange(origin("f", &[]), 0, || receiver.map(move |_| Err(failed())).boxed().shared());
         let second = tokens.exchange(origin("f", &[]), 0, || panic!("a second exchange"));
         sender.send(()).unwrap();
         let (first, second) = tokio::join!(first, second);

@@ -37,9 +37,9 @@ pub mod openai_completions;
 pub mod openai_responses;
 pub mod openrouter;
 mod partial_json;
+mod pool;
 #[cfg(test)]
 mod proof;
-mod pool;
 mod pump;
 mod registry;
 mod resolve;
@@ -66,7 +66,9 @@ pub use local::{LIST_DEADLINE, UNKNOWN_CONTEXT, is_local, local_providers};
 pub use login::stored_key;
 pub use partial_json::arguments as beginning_of_arguments;
 pub use pool::Pool;
-pub use registry::{CacheRetention, KeyStatus, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
+pub use registry::{
+    CacheRetention, KeyStatus, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup,
+};
 pub use resolve::Resolved;
 
 use pump::Stop;

@@ -233,7 +233,9 @@ impl<'a> Questions<'a> {
             None => self.client.get(address),
         };
         match whole(request.headers(self.headers.clone()), FACTS_DEADLINE).await {
-            Ok(record) if record.status.is_success() => serde_json::from_slice(&record.body).unwrap_or_default(),
+            Ok(record) if record.status.is_success() => {
+                serde_json::from_slice(&record.body).unwrap_or_default()
+            }
             _ => Value::Null,
         }
     }
@@ -325,7 +327,8 @@ mod tests {
     #[test]
     fn lists_are_kept_by_address_and_age() {
         let lists = Lists::default();
-        let list = |id: &str| -> Arc<[ModelSpec]> { [ModelSpec { id: id.into(), ..ModelSpec::default() }].into() };
+        let list =
+            |id: &str| -> Arc<[ModelSpec]> { [ModelSpec { id: id.into(), ..ModelSpec::default() }].into() };
         lists.put("vllm", "a", list("1"));
         lists.put("vllm", "b", list("2"));
         lists.put("vllm", "a", list("3"));

@@ -73,11 +73,15 @@ mod tests {
         let registry = Registry::load(crate::Setup::default());
         for provider in ["openai-codex", "GitHub-Copilot", "radius"] {
             let error = registry.login_to(provider).unwrap_err().to_string();
-            assert!(error.contains("What works instead") && error.contains("does not pass itself off"), "{error}");
+            assert!(
+                error.contains("What works instead") && error.contains("does not pass itself off"),
+                "{error}"
+            );
         }
         assert!(registry.login_to("nobody").unwrap_err().to_string().contains("Unknown provider \"nobody\""));
         assert!(registry.login_to("demo").is_err());
-        for (typed, provider) in [("OpenAI", "openai"), ("kimi-coding", "kimi-coding"), ("ollama", "ollama")] {
+        for (typed, provider) in [("OpenAI", "openai"), ("kimi-coding", "kimi-coding"), ("ollama", "ollama")]
+        {
             assert_eq!(registry.login_to(typed).unwrap(), provider);
         }
     }
@@ -87,7 +91,8 @@ mod tests {
         assert_eq!(stored_key("p", " sk-1\r\n").unwrap(), "sk-1");
         assert_eq!(stored_key("p", "!rm").unwrap(), "$!rm");
         assert_eq!(stored_key("p", "a$HOME").unwrap(), "a$$HOME");
-        for (key, want) in [("", "nothing"), ("two words", "white space"), ("sk-ant-oat01-x", "subscription")] {
+        for (key, want) in [("", "nothing"), ("two words", "white space"), ("sk-ant-oat01-x", "subscription")]
+        {
             assert!(stored_key("anthropic", key).unwrap_err().to_string().contains(want), "{key}");
         }
     }

@@ -141,7 +141,10 @@ impl Text<'_> {
     fn syntax(&self, part: &str, error: &serde_json::Error, place: &str) -> Wrong {
         let text = error.to_string();
         let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-        self.wrong_at(self.begin(part) + offset(part, error.line(), error.column()), format!("{place}{reason}"))
+        self.wrong_at(
+            self.begin(part) + offset(part, error.line(), error.column()),
+            format!("{place}{reason}"),
+        )
     }
 
     fn begin(&self, part: &str) -> usize {
@@ -317,9 +320,8 @@ fn merge(
         let api = own.api.or_else(|| config.api.clone()).or_else(|| fallback(|spec| &spec.api));
         let base_url =
             own.base_url.or_else(|| config.base_url.clone()).or_else(|| fallback(|spec| &spec.base_url));
-        let missing = |key: &str| {
-            text.wrong(part, format!("{place}: \"{key}\" is missing here and in the provider"))
-        };
+        let missing =
+            |key: &str| text.wrong(part, format!("{place}: \"{key}\" is missing here and in the provider"));
         let api = api.ok_or_else(|| missing("api"))?;
         let base_url = base_url.ok_or_else(|| missing("baseUrl"))?;
         if let Some(headers) = own.headers {
@@ -533,9 +535,21 @@ mod tests {
             ("{\"a\":1}", 1, 1),
             ("{\n\"providers\":\n  []}", 3, 3),
             ("{\"providers\":{\n \"p\": {\n  \"apiKey\": 7}}}", 3, 13),
-            ("{\"providers\":{ // why\n /* \n */ \"p\": {\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[{\"id\":\"a\"},\n\n  {\"id\":\"\"}]}}}", 5, 3),
-            ("{\"providers\":{\"p\":{\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[\n{\"id\":\"a\"},\n  {\"id\":7}]}}}", 3, 9),
-            ("{\"providers\":{\"p\":{\"modelOverrides\":{\n  \"m\":\n {\"contextWindow\":\"big\"}}}}}", 3, 23),
+            (
+                "{\"providers\":{ // why\n /* \n */ \"p\": {\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[{\"id\":\"a\"},\n\n  {\"id\":\"\"}]}}}",
+                5,
+                3,
+            ),
+            (
+                "{\"providers\":{\"p\":{\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[\n{\"id\":\"a\"},\n  {\"id\":7}]}}}",
+                3,
+                9,
+            ),
+            (
+                "{\"providers\":{\"p\":{\"modelOverrides\":{\n  \"m\":\n {\"contextWindow\":\"big\"}}}}}",
+                3,
+                23,
+            ),
         ] {
             let wrong = parse(text, Catalog::shipped()).err().unwrap_or_else(|| panic!("{text} is wrong"));
             assert_eq!((wrong.line, wrong.column), (line, column), "{text}: {}", wrong.reason);

@@ -79,11 +79,8 @@ impl Login {
     pub fn page(&self, callback: &str) -> String {
         let site = self.base.strip_suffix("/api/v1").unwrap_or(&self.base);
         let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, self.verifier.0.as_bytes()));
-        let pairs = [
-            ("callback_url", callback),
-            ("code_challenge", &challenge),
-            ("code_challenge_method", "S256"),
-        ];
+        let pairs =
+            [("callback_url", callback), ("code_challenge", &challenge), ("code_challenge_method", "S256")];
         match reqwest::Url::parse_with_params(&format!("{site}/auth"), pairs) {
             Ok(page) => page.into(),
             // A base that is no address fails with its name at the exchange; here it is only shown.
@@ -118,7 +115,8 @@ impl Login {
         let request = client.post(&url).header("content-type", "application/json").body(body.to_string());
         let answer = whole(request, EXCHANGE_DEADLINE).await;
         let answer = answer.map_err(|reason| failed(format!("{}: {reason}", host_of(&url))))?;
-        let granted = answer.status.is_success().then(|| serde_json::from_slice::<Granted>(&answer.body).ok());
+        let granted =
+            answer.status.is_success().then(|| serde_json::from_slice::<Granted>(&answer.body).ok());
         match granted.flatten() {
             Some(Granted { key }) if !key.trim().is_empty() => Ok(key),
             // What came with success may hold a key in a shape we do not know.

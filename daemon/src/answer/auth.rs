@@ -122,7 +122,9 @@ fn check(registry: &Registry, named: Option<&str>, json: bool) -> Result<Answer,
     let providers: Vec<String> = match named {
         Some(name) => {
             let known = registry.provider_named(name);
-            vec![known.ok_or_else(|| refused(registry.login_to(name).err().map_or_else(String::new, |e| e.to_string())))?]
+            vec![known.ok_or_else(|| {
+                refused(registry.login_to(name).err().map_or_else(String::new, |e| e.to_string()))
+            })?]
         }
         None => {
             let keys = registry.key_statuses().map_err(refused)?.into_iter().map(|status| status.provider);

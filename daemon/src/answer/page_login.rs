@@ -30,14 +30,23 @@ const PAGE_HEAD: &str = "content-type: text/html; charset=utf-8\r\ncontent-secur
                          referrer-policy: no-referrer\r\ncache-control: no-store\r\nconnection: close\r\n";
 
 /// The key that the user allows on the provider's page. With `can_paste` the code may also be typed.
-pub(super) fn key(person: &'static dyn Person, registry: &Registry, can_paste: bool) -> Result<String, Refusal> {
+pub(super) fn key(
+    person: &'static dyn Person,
+    registry: &Registry,
+    can_paste: bool,
+) -> Result<String, Refusal> {
     let refused = |text: String| Refusal::Auth(text);
     let login = Arc::new(Login::begin(registry).map_err(|error| refused(error.to_string()))?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(|error| refused(format!("cannot listen on 127.0.0.1: {error}")))?;
-    let port = listener.local_addr().map_err(|error| refused(format!("cannot listen on 127.0.0.1: {error}")))?.port();
+    let port = listener
+        .local_addr()
+        .map_err(|error| refused(format!("cannot listen on 127.0.0.1: {error}")))?
+        .port();
     let page = login.page(&format!("http://127.0.0.1:{port}{}", login.callback_path()));
-    person.tell(&format!("Open this page and allow a key to be made (or pipe one in that you have):\n\n  {page}\n"));
+    person.tell(&format!(
+        "Open this page and allow a key to be made (or pipe one in that you have):\n\n  {page}\n"
+    ));
     let (codes, code) = mpsc::sync_channel(CODES);
     let path = login.callback_path();
     let from_browser = codes.clone();
@@ -59,7 +68,10 @@ pub(super) fn key(person: &'static dyn Person, registry: &Registry, can_paste: b
     }
     person.browse(&page);
     let code = code.recv_timeout(PAGE_DEADLINE).map_err(|_| {
-        refused(format!("the page did not come back within {} minutes; try again", PAGE_DEADLINE.as_secs() / 60))
+        refused(format!(
+            "the page did not come back within {} minutes; try again",
+            PAGE_DEADLINE.as_secs() / 60
+        ))
     })?;
     let code = code.map_err(|error| refused(format!("openrouter gave no key: its page said {error}")))?;
     let key = wait_for(login.key(&Http::new(), registry, &code))?;

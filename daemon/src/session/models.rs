@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::actor::Actor;
 use super::commands::saved;
-use crate::settings::credentials::{self, SHORT_WAIT};
 use crate::settings;
+use crate::settings::credentials::{self, SHORT_WAIT};
 use crate::ticket::Ticket;
 
 impl Actor {

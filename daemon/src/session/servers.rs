@@ -118,7 +118,8 @@ impl Actor {
     /// Servers that the user's file has an entry for are asked when the session begins; nobody waits for it.
     pub(super) fn ask_configured_servers(&self) {
         let unknown = |provider: &&'static str| !self.registry.knows_local(provider);
-        let servers: Vec<&'static str> = self.registry.configured_local().into_iter().filter(unknown).collect();
+        let servers: Vec<&'static str> =
+            self.registry.configured_local().into_iter().filter(unknown).collect();
         if !servers.is_empty() {
             self.look_for_models(None, servers, Some(None));
         }
@@ -157,9 +158,9 @@ impl Actor {
                 aborted = answer.is_none();
                 if let Some((view, failures)) = answer {
                     let failures = failures.into_iter().filter(|(provider, _)| expected(provider));
-                    errors.extend(failures.map(|(provider, error)| {
-                        json!({"provider": provider, "message": error.to_string()})
-                    }));
+                    errors.extend(failures.map(
+                        |(provider, error)| json!({"provider": provider, "message": error.to_string()}),
+                    ));
                     registry = view;
                 }
             }
@@ -222,7 +223,9 @@ impl Actor {
     /// started a server, since.
     pub(super) async fn late_model(&mut self) {
         let usual = self.settings.default_provider.clone();
-        if let Some(server) = usual.as_deref().filter(|name| is_local(name) && !self.registry.knows_local(name)) {
+        if let Some(server) =
+            usual.as_deref().filter(|name| is_local(name) && !self.registry.knows_local(name))
+        {
             let (registry, _) = self.registry.with_local(&self.daemon.http, &[server], LIST_AGE).await;
             self.registry = registry;
         }

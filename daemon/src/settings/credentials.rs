@@ -84,7 +84,9 @@ mod tests {
         save_key(&agent_dir, "o", "three", SHORT_WAIT).unwrap();
         want["o"] = json!({"type": "api_key", "key": "three"});
         assert_eq!(kept(&agent_dir), want, "no token of the old login is left");
-        assert!(forget(&agent_dir, "x", SHORT_WAIT).unwrap() && !forget(&agent_dir, "x", SHORT_WAIT).unwrap());
+        assert!(
+            forget(&agent_dir, "x", SHORT_WAIT).unwrap() && !forget(&agent_dir, "x", SHORT_WAIT).unwrap()
+        );
         want.as_object_mut().unwrap().remove("x");
         assert_eq!(kept(&agent_dir), want);
         assert!(!agent_dir.join("auth.json.lock").exists());

@@ -8,12 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::{self, Flag, Given, Takes, WORDS, text};
 use super::help::{
-    ATTACH_HELP, AUTH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, SESSIONS_HELP, STATUS_HELP,
-    STOP_HELP, TRUST_HELP,
+    ATTACH_HELP, AUTH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, SESSIONS_HELP,
+    STATUS_HELP, STOP_HELP, TRUST_HELP,
 };
 use super::{
-    AUTH_ACTIONS, AuthAction, AuthOptions, CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS, LogsOptions, OnDisconnect, OutputMode,
-    SHELLS, SessionOptions, SessionsAction, SessionsOptions,
+    AUTH_ACTIONS, AuthAction, AuthOptions, CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS,
+    LogsOptions, OnDisconnect, OutputMode, SHELLS, SessionOptions, SessionsAction, SessionsOptions,
 };
 use crate::link::{OsText, PROGRAM_VERSION};
 use crate::model::ThinkingLevel;

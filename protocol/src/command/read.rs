@@ -99,7 +99,8 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
         "get_available_models" => Command::GetAvailableModels,
         "refresh_models" => {
             read.flag("force")?;
-            let allow_network = matches!(fields.get("allowNetwork"), None | Some("null")) || read.flag("allowNetwork")?;
+            let allow_network =
+                matches!(fields.get("allowNetwork"), None | Some("null")) || read.flag("allowNetwork")?;
             let timeout_ms = read.optional_millis("timeoutMs")?;
             Command::RefreshModels { allow_network, timeout_ms }
         }
@@ -234,9 +235,10 @@ impl Reader<'_> {
         match self.fields.get(field) {
             None | Some("null") => Ok(None),
             // The cast takes what is too large as the largest.
-            Some(text) => {
-                text.parse::<f64>().map(|number| Some(number as u64)).map_err(|_| self.invalid(field, "a number"))
-            }
+            Some(text) => text
+                .parse::<f64>()
+                .map(|number| Some(number as u64))
+                .map_err(|_| self.invalid(field, "a number")),
         }
     }
 

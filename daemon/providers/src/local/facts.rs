@@ -80,8 +80,11 @@ pub(super) fn lm_studio(list: &Value) -> Vec<Facts> {
         let kind = entry.get("type").and_then(Value::as_str);
         let number = |name: &str| entry.get(name).and_then(Value::as_u64);
         let context = number("loaded_context_length").or_else(|| number("max_context_length"));
-        (kind != Some("embeddings"))
-            .then_some(Facts { context, images: kind == Some("vlm"), ..Facts::of(id(entry)?) })
+        (kind != Some("embeddings")).then_some(Facts {
+            context,
+            images: kind == Some("vlm"),
+            ..Facts::of(id(entry)?)
+        })
     };
     entries(list, "data").filter_map(facts).collect()
 }
@@ -119,12 +122,7 @@ pub(super) fn ollama(name: String, shown: &Value, running: &Value) -> Option<Fac
     let architecture = shown.pointer("/model_info/general.architecture").and_then(Value::as_str);
     let made = architecture
         .and_then(|name| shown.get("model_info")?.get(format!("{name}.context_length"))?.as_u64());
-    Some(Facts {
-        id: name,
-        context: now.or(set).or(made),
-        thinking: can("thinking"),
-        images: can("vision"),
-    })
+    Some(Facts { id: name, context: now.or(set).or(made), thinking: can("thinking"), images: can("vision") })
 }
 
 #[cfg(test)]
@@ -158,7 +156,8 @@ mod tests {
             [facts("see", Some(32768), false, true), facts("talk", Some(4096), false, false)]
         );
 
-        let tags = json!({"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "size": 1}, {"name": "old"}, {}]});
+        let tags =
+            json!({"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "size": 1}, {"name": "old"}, {}]});
         assert_eq!(ollama_names(&tags), ["qwen3:8b", "old"]);
         let shown = json!({"capabilities": ["completion", "tools", "thinking", "vision"],
             "parameters": "stop \"x\"\nnum_ctx    16384", "details": {},
@@ -168,7 +167,8 @@ mod tests {
         assert_eq!(ollama(name(), &shown, &running), Some(facts("qwen3:8b", Some(4096), true, true)));
         assert_eq!(ollama(name(), &shown, &Value::Null), Some(facts("qwen3:8b", Some(16384), true, true)));
         let plain = json!({"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40960}});
-        let context = |running: &Value| ollama("qwen3:8b".to_owned(), &plain, running).and_then(|facts| facts.context);
+        let context =
+            |running: &Value| ollama("qwen3:8b".to_owned(), &plain, running).and_then(|facts| facts.context);
         assert_eq!(context(&running), Some(4096));
         assert_eq!(context(&Value::Null), Some(40960));
         assert_eq!(ollama(name(), &Value::Null, &Value::Null), Some(facts("qwen3:8b", None, false, false)));
@@ -177,7 +177,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_list_holds_nothing() {
-        for value in [json!(null), json!([]), json!({"data": 7}), json!({"models": "x"}), json!({"data": [null, 1]})] {
+        for value in
+            [json!(null), json!([]), json!({"data": 7}), json!({"models": "x"}), json!({"data": [null, 1]})]
+        {
             assert!(openai(&value).is_empty() && llama_cpp(&value, &value).is_empty());
             assert!(lm_studio(&value).is_empty() && ollama_names(&value).is_empty());
         }

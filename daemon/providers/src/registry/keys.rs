@@ -139,7 +139,8 @@ mod tests {
         )
         .unwrap();
         let home = home.to_str().unwrap();
-        let env = [("HOME", home), ("USERPROFILE", home), ("OPENAI_API_KEY", "s3cret-g")].into_iter().collect();
+        let env =
+            [("HOME", home), ("USERPROFILE", home), ("OPENAI_API_KEY", "s3cret-g")].into_iter().collect();
         let registry = Registry::load(Setup { agent_dir, env, ..Setup::default() });
         let registry = registry.with_api_key("cerebras", "s3cret-h");
         let statuses = registry.key_statuses().unwrap();

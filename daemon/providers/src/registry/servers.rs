@@ -35,9 +35,11 @@ impl Registry {
         age: Duration,
     ) -> (Registry, Vec<(&'static str, Error)>) {
         let servers: Vec<_> = local::SERVERS.iter().filter(|s| providers.contains(&s.provider)).collect();
-        let answers = join_all(servers.into_iter().map(|server| async move {
-            (server.provider, self.list_of(http, server, age).await)
-        }));
+        let answers = join_all(
+            servers
+                .into_iter()
+                .map(|server| async move { (server.provider, self.list_of(http, server, age).await) }),
+        );
         let mut local = IndexMap::clone(&self.local);
         let mut failures = Vec::new();
         for (provider, answer) in answers.await {
@@ -66,7 +68,8 @@ impl Registry {
         if let Some(found) = lists.get(server.provider, &base, age) {
             return Ok((base, found));
         }
-        let asked = Model::from_spec(ModelSpec { provider: server.provider.to_owned(), ..ModelSpec::default() });
+        let asked =
+            Model::from_spec(ModelSpec { provider: server.provider.to_owned(), ..ModelSpec::default() });
         let credential = self.credential(&asked).await?;
         let found: Arc<[ModelSpec]> = server.models(http, &credential, &base).await?.into();
         lists.put(server.provider, &base, Arc::clone(&found));
@@ -75,7 +78,8 @@ impl Registry {
 
     /// Where a local server is, without `/v1`.
     pub(super) fn base_of(&self, provider: &str) -> Result<String, Error> {
-        let server = local::server(provider).ok_or_else(|| Error::NoAddress { provider: provider.to_owned() })?;
+        let server =
+            local::server(provider).ok_or_else(|| Error::NoAddress { provider: provider.to_owned() })?;
         let own = self.own(provider).and_then(|own| own.base_url.as_deref());
         server.base(own, self.env())
     }
