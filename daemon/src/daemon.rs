@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use atomic_protocol::link::Mode;
-use atomic_providers::Http;
+use atomic_providers::{Http, Pool};
 use atomic_tools::Children;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ pub struct Daemon {
     pub agent_dir: PathBuf,
     /// HTTP clients, made on first use.
     pub http: Http,
+    /// What sessions need not ask twice: tokens, lists of local servers.
+    pub pool: Pool,
     /// Child processes, which end with the daemon.
     pub children: Children,
     /// All live sessions.
@@ -53,6 +55,7 @@ impl Daemon {
         Daemon {
             agent_dir,
             http: Http::new(),
+            pool: Pool::new(),
             children,
             sessions: Arc::default(),
             logging,

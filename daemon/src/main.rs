@@ -1,11 +1,11 @@
 //! atomicd: parse, settle, serve.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use atomic_daemon::answer::Caller;
+use atomic_daemon::answer::{Caller, Person};
 use atomic_link::LinkError;
 use atomic_link::place::Place;
 use clap::{Parser, Subcommand};
@@ -27,7 +27,7 @@ Options of run:
   --log-level LEVEL   error, warn, info, debug, trace, or a filter such as
                       \"info,atomic_agent=trace\" (also from ATOMIC_LOG)
 
-`answer` is how `atomic` has --list-models, sessions, export, completions and man done.
+`answer` is how `atomic` has --list-models, sessions, auth, export, completions and man done.
 
   -h, --help          Print this
   -v, --version       Print the version
@@ -118,29 +118,72 @@ fn answer(argv: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let agent_dir = place.agent_dir().to_owned();
-    let caller = Caller { argv, env: env.collect(), cwd, agent_dir, confirm };
+    let caller = Caller { argv, env: env.collect(), cwd, agent_dir, person: &Terminal };
     let said = atomic_daemon::answer::answer(&caller)?;
     for warning in said.warnings {
         eprintln!("{warning}");
     }
     match std::io::stdout().write_all(&said.text) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(ExitCode::from(said.code)),
         // Whoever read it has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::FAILURE),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Asks on the terminal. What is not clearly a yes is a no.
-fn confirm(question: &str) -> Option<bool> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return None;
+/// Most bytes of a line that are read from somebody who sends no end of one.
+const MAX_LINE: u64 = 64 << 10;
+
+/// The standard streams of this process.
+#[derive(Debug)]
+struct Terminal;
+
+impl Person for Terminal {
+    /// What is not clearly a yes is a no.
+    fn confirm(&self, question: &str) -> Option<bool> {
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return None;
+        }
+        eprint!("{question}");
+        // An error is the terminal's end.
+        let answer = self.line().unwrap_or_default();
+        Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
     }
-    eprint!("{question}");
-    let mut answer = String::new();
-    // An error is the terminal's end.
-    let _ = std::io::stdin().read_line(&mut answer);
-    Some(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+
+    fn piped(&self) -> std::io::Result<Option<String>> {
+        if std::io::stdin().is_terminal() {
+            return Ok(None);
+        }
+        let mut line = String::new();
+        std::io::stdin().lock().take(MAX_LINE).read_line(&mut line)?;
+        Ok(Some(line))
+    }
+
+    fn secret(&self, question: &str) -> std::io::Result<String> {
+        rpassword::prompt_password(question)
+    }
+
+    fn line(&self) -> std::io::Result<String> {
+        let mut line = String::new();
+        match std::io::stdin().lock().take(MAX_LINE).read_line(&mut line)? {
+            0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line),
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        eprintln!("{text}");
+    }
+
+    fn browse(&self, page: &str) {
+        // Without a desktop, what opens pages would draw them into this terminal.
+        let desktop = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
+        let elsewhere = std::env::var_os("SSH_CONNECTION").is_some();
+        if (desktop || cfg!(any(windows, target_os = "macos"))) && !elsewhere {
+            // The page was told: who sees no browser opens it by hand.
+            let _ = open::that_detached(page);
+        }
+    }
 }
 
 fn serve(agent_dir: PathBuf, foreground: bool, log_level: Option<String>) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod credentials;
 mod save;
 
 pub use atomic_protocol::cli::OnDisconnect;

@@ -22,6 +22,9 @@ pub use parse::parse;
 /// Shells that completions are printed for.
 pub const SHELLS: [&str; 5] = ["bash", "zsh", "fish", "powershell", "elvish"];
 
+/// What `atomic auth` does.
+const AUTH_ACTIONS: [&str; 4] = ["login", "logout", "list", "check"];
+
 /// Levels of the daemon's log.
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -53,6 +56,8 @@ pub enum Invocation {
     },
     /// `atomic sessions`; `atomicd` does it.
     Sessions(SessionsOptions),
+    /// `atomic auth`; `atomicd` does it.
+    Auth(AuthOptions),
     /// Print a completion script for one of [`SHELLS`]; `atomicd` does it.
     Completions(String),
     /// Print the manual page; `atomicd` does it.
@@ -131,6 +136,37 @@ pub enum SessionsAction {
         session: OsString,
         /// Without asking.
         yes: bool,
+    },
+}
+
+/// Options of `atomic auth`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthOptions {
+    /// What is to be done.
+    pub action: AuthAction,
+    /// JSON instead of lines for people.
+    pub json: bool,
+}
+
+/// What `atomic auth` does. Providers as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthAction {
+    /// Keep a key.
+    Login {
+        /// Whose.
+        provider: String,
+    },
+    /// Forget what is kept.
+    Logout {
+        /// Whose.
+        provider: String,
+    },
+    /// List where keys come from.
+    List,
+    /// Ask providers whether they take their keys.
+    Check {
+        /// Only this one.
+        provider: Option<String>,
     },
 }
 

@@ -82,8 +82,13 @@ pub enum Command {
     },
     /// The models with a configured key.
     GetAvailableModels,
-    /// Read the catalog, the models file and the credentials again.
-    RefreshModels,
+    /// Read the models file and the credentials again, and ask local servers what they have.
+    RefreshModels {
+        /// Servers may be asked.
+        allow_network: bool,
+        /// Milliseconds that they have for it.
+        timeout_ms: Option<u64>,
+    },
     /// Log in to a provider.
     LoginProvider {
         /// Provider id.
@@ -358,7 +363,7 @@ impl Command {
             Command::SetModel { .. } => "set_model",
             Command::CycleModel { .. } => "cycle_model",
             Command::GetAvailableModels => "get_available_models",
-            Command::RefreshModels => "refresh_models",
+            Command::RefreshModels { .. } => "refresh_models",
             Command::LoginProvider { .. } => "login_provider",
             Command::SaveProviderCredential { .. } => "save_provider_credential",
             Command::CancelLoginProvider { .. } => "cancel_login_provider",
@@ -451,7 +456,7 @@ impl Command {
             Command::PauseQueuedMessages | Command::ResumeQueuedMessages | Command::ClearQueue => Lane::Queue,
             Command::Bash { .. }
             | Command::UserBash { .. }
-            | Command::RefreshModels
+            | Command::RefreshModels { .. }
             | Command::ListSessions { .. } => Lane::Concurrent,
         }
     }

@@ -41,7 +41,7 @@ impl std::ops::Deref for Model {
 }
 
 /// The fields of a [`Model`]. Prices are US dollars per million tokens; windows are tokens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelSpec {
     /// Id the vendor knows.

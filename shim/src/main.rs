@@ -51,6 +51,7 @@ fn main() -> ExitCode {
             Invocation::ListModels { .. }
             | Invocation::Export { .. }
             | Invocation::Sessions(_)
+            | Invocation::Auth(_)
             | Invocation::Completions(_)
             | Invocation::Man,
         ) => daemon::answer_by_program(&argv),

@@ -24,7 +24,7 @@ pub use model_server::{Exchange, ModelServer, Request};
 pub use process::{Finished, Running};
 pub use processes::{Process, Signal, alive, signal};
 pub use record::{Record, golden, keys, kinds, normalised, the_only};
-pub use sandbox::{API_KEY, MODEL, PLAIN_MODEL, PROVIDER, Sandbox};
+pub use sandbox::{API_KEY, MODEL, PLAIN_MODEL, PROVIDER, Sandbox, models_json};
 pub use session_file::SessionFile;
 pub use shim::{Launch, Shim};
 

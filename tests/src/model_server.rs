@@ -67,8 +67,12 @@ fn block_text(block: &Value) -> String {
     }
 }
 
+/// What answers requests that are no prompts.
+type Records = Arc<dyn Fn(&Request) -> Option<(u16, String)> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
+    records: Option<Records>,
     /// Every request so far.
     requests: Vec<Request>,
     /// Requests that wait for the test.
@@ -121,6 +125,12 @@ impl ModelServer {
     /// What goes into a model's `baseUrl`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Answers requests that are no prompts for as long as the server lives: `answer` gives status and body, or `None` for a
+    /// request that waits as any other.
+    pub fn serve_records(&self, answer: impl Fn(&Request) -> Option<(u16, String)> + Send + Sync + 'static) {
+        self.shared.lock().records = Some(Arc::new(answer));
     }
 
     /// Prepares the answer to the next request that has none, be it here already; such a request never reaches
@@ -190,7 +200,13 @@ fn serve(stream: TcpStream, shared: &Shared) {
     let Some(request) = read_request(&stream) else { return };
     let mut exchange = Exchange { request: request.clone(), stream };
     let mut state = shared.lock();
-    state.requests.push(request);
+    state.requests.push(request.clone());
+    let record = state.records.clone().and_then(|records| records(&request));
+    if let Some((status, body)) = record {
+        drop(state);
+        let _ = exchange.try_reply(status, &body);
+        return;
+    }
     if let Some(answer) = state.prepared.pop_front() {
         drop(state);
         // The other end may hang up at any point: that is for the test to see elsewhere.
@@ -275,12 +291,16 @@ impl Exchange {
     /// Sends a whole answer that is no stream.
     #[track_caller]
     pub fn reply(mut self, status: u16, body: &str) {
+        self.try_reply(status, body).expect("the client is there");
+    }
+
+    fn try_reply(&mut self, status: u16, body: &str) -> std::io::Result<()> {
         let head = format!(
             "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
              connection: close\r\n\r\n{body}",
             body.len()
         );
-        self.stream.write_all(head.as_bytes()).expect("the client is there");
+        self.stream.write_all(head.as_bytes())
     }
 
     /// Breaks the connection in the middle of the answer.

@@ -142,6 +142,10 @@ impl Sandbox {
         set("TMPDIR", self.temporary().into());
         set("LANG", "C.UTF-8".into());
         set(TAG, self.tag.clone().into());
+        // Nothing listens there: a server of the developer's own is not to be found.
+        for name in ["OLLAMA_HOST", "LLAMA_BASE_URL", "LMSTUDIO_BASE_URL", "VLLM_BASE_URL"] {
+            set(name, "http://127.0.0.1:1".into());
+        }
         if !programs.side_by_side() {
             set("ATOMIC_DAEMON", programs.atomicd.clone().into());
         }
@@ -296,7 +300,7 @@ impl Drop for Sandbox {
 }
 
 /// A `models.json` whose one provider is the model server.
-pub(crate) fn models_json(url: &str) -> Value {
+pub fn models_json(url: &str) -> Value {
     let free = json!({"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0});
     let dear = json!({"input": 1_000_000, "output": 2_000_000, "cacheRead": 0, "cacheWrite": 0});
     json!({"providers": {PROVIDER: {

@@ -162,7 +162,7 @@ fn a_level_is_saved_for_the_model_that_had_it() {
 }
 
 #[test]
-fn a_changed_models_file_is_seen_after_a_refresh() {
+fn a_changed_models_file_is_seen_at_once_and_a_wrong_one_changes_nothing() {
     let server = ModelServer::start();
     let sandbox = Sandbox::new();
     sandbox.write_models(&models(&server, &["a"]));
@@ -172,9 +172,13 @@ fn a_changed_models_file_is_seen_after_a_refresh() {
         models.filter_map(|model| model["id"].as_str().map(str::to_owned)).collect()
     };
     assert_eq!(ids(&shim.get("get_available_models")), ["a"]);
+    // No command reads it again: whoever needs models looks whether it has changed.
     sandbox.write_models(&models(&server, &["a", "b"]));
-    let set = json!({"type": "set_model", "provider": PROVIDER, "modelId": "b"});
-    assert_eq!(shim.ask(set.clone()).error(), "Model not found: mock/b");
+    assert_eq!(ids(&shim.get("get_available_models")), ["a", "b"]);
+    sandbox.write_models(&models(&server, &["a", "b", "c"]));
+    let set = |id: &str| json!({"type": "set_model", "provider": PROVIDER, "modelId": id});
+    assert_eq!(shim.ask(set("c")).data()["id"], "c");
+    sandbox.write_models(&models(&server, &["a", "b"]));
     let data = shim.get("refresh_models");
     assert_eq!(
         keys(&data),
@@ -184,13 +188,32 @@ fn a_changed_models_file_is_seen_after_a_refresh() {
         (ids(&data), &data["aborted"], &data["errors"]),
         (vec!["a".into(), "b".into()], &json!(false), &json!([]))
     );
-    shim.ask(set).data();
+    shim.ask(set("b")).data();
     server.prepare(anthropic::text("b here"));
     shim.prompt("1", "who?");
     shim.until_settled();
     assert_eq!(server.last_request().body["model"], "b");
 
-    sandbox.write("home/.atomic/agent/models.json", "{");
+    // A prompt goes where the file says now.
+    let other = ModelServer::start();
+    sandbox.write_models(&models(&other, &["a", "b"]));
+    other.prepare(anthropic::text("b there"));
+    shim.prompt("2", "and now?");
+    shim.until_settled();
+    assert_eq!(other.last_request().body["model"], "b");
+    assert_eq!(shim.get("get_state")["model"]["baseUrl"], json!(other.url()));
+
+    let wrong = "{ // mine\n  \"providers\": {\n    oops\n";
+    let file = sandbox.write("home/.atomic/agent/models.json", wrong);
+    other.prepare(anthropic::text("b still there"));
+    shim.prompt("3", "and with that?");
+    shim.until_settled();
+    let told = "Warning: Invalid models.json schema: key must be a string";
+    let stderr = shim.stderr();
+    assert!(stderr.contains(told) && stderr.contains("models.json:3:5)"), "{stderr}");
+    assert_eq!(ids(&shim.get("get_available_models")), ["a", "b"]);
+    assert_eq!(shim.stderr(), stderr, "it is told once");
+    assert_eq!(std::fs::read_to_string(&file).expect("the file"), wrong, "nobody writes into it");
     let data = shim.get("refresh_models");
     let errors = data["errors"].as_array().expect("errors");
     assert_eq!(errors.len(), 1, "{data}");

@@ -287,6 +287,43 @@ fn google_vertex_with_the_machines_own_credentials() {
     }
 }
 
+/// Twenty sessions need one token at the same time: it is asked for once, and all get it.
+#[test]
+fn one_exchange_of_a_token_serves_all_sessions() {
+    const SESSIONS: usize = 20;
+    let server = ModelServer::start();
+    let sandbox = Sandbox::new();
+    sandbox.write_models(&json!({"providers": {"google-vertex": {"baseUrl": server.url()}}}));
+    let account = json!({"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r",
+        "token_uri": format!("{}/token", server.url())});
+    let file = sandbox.write("account.json", account.to_string());
+    let mut shims: Vec<Shim> = (0..SESSIONS)
+        .map(|_| {
+            let launch = sandbox.shim().args(["--provider", "google-vertex", "--model", "gemini-3.5-flash"]);
+            let launch = launch.env("GOOGLE_CLOUD_PROJECT", "p").env("GOOGLE_CLOUD_LOCATION", "global");
+            launch.env("GOOGLE_APPLICATION_CREDENTIALS", &file).start()
+        })
+        .collect();
+    for shim in &mut shims {
+        shim.prompt("1", "hi");
+    }
+    // Every run has begun before the token comes.
+    shims.iter_mut().for_each(|shim| drop(shim.wait_for_kind("agent_start")));
+    let exchange = server.next_request();
+    assert_eq!(exchange.request.path, "/token");
+    exchange.reply(200, r#"{"access_token":"short-lived","expires_in":3599}"#);
+    for _ in 0..SESSIONS {
+        let mut exchange = server.next_request();
+        assert_eq!(exchange.request.header("authorization"), Some("Bearer short-lived"));
+        exchange.head(200);
+        google_second().iter().for_each(|event| exchange.send(event));
+        exchange.finish();
+    }
+    shims.iter_mut().for_each(|shim| drop(shim.wait_for_kind("agent_settled")));
+    let tokens = server.requests().iter().filter(|request| request.path == "/token").count();
+    assert_eq!(tokens, 1);
+}
+
 #[test]
 fn mistral_conversations() {
     let chunk = |delta: Value, finish: Value| {

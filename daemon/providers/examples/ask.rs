@@ -11,7 +11,7 @@ use atomic_protocol::Raw;
 use atomic_protocol::message::Message;
 use atomic_protocol::model::{ModelRequest, ThinkingLevel};
 use atomic_protocol::tool::ToolSpec;
-use atomic_providers::{Env, Http, Registry, RequestOptions, SINK_CAPACITY, Setup, stream};
+use atomic_providers::{Env, Http, Registry, SINK_CAPACITY, Setup, stream};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let registry = Registry::load(Setup {
         agent_dir: asked.agent_dir,
         env: asked.env.into_iter().collect::<Env>(),
-        options: RequestOptions::default(),
+        ..Setup::default()
     });
     if let Some(warning) = registry.warnings().first() {
         return Err(warning.clone().into());

@@ -21,7 +21,7 @@ use compat::Compat;
 pub const API: &str = "anthropic-messages";
 
 /// The version of the API this adapter was written against.
-const VERSION: &str = "2023-06-01";
+pub(crate) const VERSION: &str = "2023-06-01";
 
 /// Asks for tool arguments as they are written, from endpoints that have no per-tool switch for it.
 const BETA_TOOL_STREAMING: &str = "fine-grained-tool-streaming-2025-05-14";

@@ -142,6 +142,11 @@ pub fn key_variables(provider: &str) -> &'static [&'static str] {
         "ant-ling" => &["ANT_LING_API_KEY"],
         "radius" => &["RADIUS_API_KEY"],
         "github-copilot" => &["COPILOT_GITHUB_TOKEN"],
+        // Servers of the user's own, where one asks for a key.
+        "ollama" => &["OLLAMA_API_KEY"],
+        "llama.cpp" => &["LLAMA_API_KEY"],
+        "lmstudio" => &["LM_API_TOKEN"],
+        "vllm" => &["VLLM_API_KEY"],
         _ => &[],
     }
 }
@@ -229,6 +234,11 @@ impl Stored {
     pub(crate) fn get(&self, provider: &str) -> Option<&(StoredCredential, PathBuf)> {
         self.0.get(provider)
     }
+
+    /// The providers that have an entry.
+    pub(crate) fn providers(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
 }
 
 fn read_entry(text: &str) -> StoredCredential {
@@ -267,20 +277,21 @@ pub(crate) fn files(agent_dir: &Path, env: &Env) -> Vec<PathBuf> {
 /// The ways to give `provider` a key.
 pub(crate) fn advice(provider: &str, agent_dir: &Path) -> String {
     let file = agent_dir.join("auth.json");
-    let models = agent_dir.join("models.json");
+    let file = file.display();
     match key_variables(provider) {
         _ if provider == "google-vertex" => format!(
-            "Set GOOGLE_CLOUD_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION after gcloud auth application-default login, or put an API key for it into {}.",
-            file.display()
+            "Set GOOGLE_CLOUD_API_KEY, or GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION after gcloud auth application-default login, or put an API key for it into {file} (atomic auth login {provider})."
         ),
         _ if provider == "amazon-bedrock" => format!(
-            "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or put an API key for it into {}.",
-            file.display()
+            "Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or put an API key for it into {file} (atomic auth login {provider})."
         ),
-        [] => format!("Put an API key for it into {} or {}.", file.display(), models.display()),
+        [] => format!(
+            "Put an API key for it into {file} (atomic auth login {provider}) or {}.",
+            agent_dir.join("models.json").display()
+        ),
         variables => {
             let name = variables.iter().find(|name| name.ends_with("_API_KEY")).unwrap_or(&variables[0]);
-            format!("Set {name}, or put an API key for it into {} or {}.", file.display(), models.display())
+            format!("Set {name}, or put an API key for it into {file} (atomic auth login {provider}).")
         }
     }
 }

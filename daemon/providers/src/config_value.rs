@@ -60,6 +60,15 @@ impl ConfigValue {
         ConfigValue::Text(pieces)
     }
 
+    /// The configured value that stands for exactly this text.
+    pub(crate) fn literal(text: &str) -> String {
+        let doubled = text.replace('$', "$$");
+        match doubled.strip_prefix('!') {
+            Some(rest) => format!("$!{rest}"),
+            None => doubled,
+        }
+    }
+
     /// A variable it needs and `env` lacks.
     pub(crate) fn unset<'a>(&'a self, env: &Env) -> Option<&'a str> {
         match self {
@@ -116,6 +125,12 @@ mod tests {
         ] {
             let ConfigValue::Text(pieces) = ConfigValue::parse(text) else { panic!("{text} is no command") };
             assert_eq!(expand(&pieces, &env), want.map(str::to_owned).map_err(str::to_owned), "{text}");
+        }
+        for text in ["sk-plain", "$A", "${A}$$x$!", "!A", "!$A", "5$"] {
+            let ConfigValue::Text(pieces) = ConfigValue::parse(&ConfigValue::literal(text)) else {
+                panic!("{text} is no command")
+            };
+            assert_eq!(expand(&pieces, &env), Ok(text.to_owned()));
         }
         assert_eq!(ConfigValue::parse("! pass show x "), ConfigValue::Command("pass show x".into()));
         assert_eq!(ConfigValue::parse("a$A$Q").unset(&env), Some("Q"));

@@ -113,6 +113,54 @@ pub enum Error {
         /// Provider id.
         provider: String,
     },
+    /// A server on the user's own machine is not to be reached.
+    #[error(
+        "{name} at {address} does not say which models it has: {reason}. Start it ({start}), or say where it is with {variable} or \"baseUrl\" of {provider} in models.json."
+    )]
+    LocalServer {
+        /// As its makers write it.
+        name: &'static str,
+        /// Host and port.
+        address: String,
+        /// What went wrong.
+        reason: String,
+        /// The command that starts it.
+        start: &'static str,
+        /// The variable with its address.
+        variable: &'static str,
+        /// Provider id.
+        provider: &'static str,
+    },
+    /// A server on the user's own machine answers and has nothing to talk to.
+    #[error("{name} at {address} has no model to talk to. Give it one: {fill}")]
+    NoLocalModels {
+        /// As its makers write it.
+        name: &'static str,
+        /// Host and port.
+        address: String,
+        /// The command that does.
+        fill: &'static str,
+    },
+    /// A login that works only for another vendor's program.
+    #[error(
+        "{provider} cannot be logged in to: {reason}, and this program does not pass itself off as another. What works instead: {instead}."
+    )]
+    AnothersIdentity {
+        /// Provider id.
+        provider: String,
+        /// Whose identity it takes.
+        reason: &'static str,
+        /// What the user can do.
+        instead: &'static str,
+    },
+    /// A login through a provider's page came to nothing.
+    #[error("{provider} gave no key: {reason}")]
+    Login {
+        /// Provider id.
+        provider: String,
+        /// What went wrong.
+        reason: String,
+    },
     /// Google's credentials are there but give no token.
     #[error(
         "Cannot use the Google credentials in {}: {reason}. Log in again with gcloud auth application-default login, or set GOOGLE_CLOUD_API_KEY.",

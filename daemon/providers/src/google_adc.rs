@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
 use ring::rand::SystemRandom;
@@ -19,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Secret;
 use crate::env::Env;
 use crate::error::Error;
-use crate::http::cut;
+use crate::http::{Settings, cut, whole};
+use crate::stamp::Stamp;
 
 /// What the token is to allow.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -36,35 +39,57 @@ const MARGIN_SECONDS: i64 = 60;
 /// How long an exchange may take.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Tokens kept for a session: one for each file its credentials name.
-const MAX_TOKENS: usize = 4;
+/// Tokens kept: one for each account and way to the network. Sessions of one user share one or two; this only bounds what
+/// odd environments can pile up.
+const MAX_TOKENS: usize = 16;
 
-/// The tokens of one session.
+/// The tokens of all sessions of a daemon.
 #[derive(Default)]
-pub(crate) struct Tokens(Mutex<Vec<Token>>);
+pub(crate) struct Tokens(Mutex<Vec<Kept>>);
+
+/// An exchange that is under way, or what it gave. All who wait for it get the same.
+type Exchange = Shared<BoxFuture<'static, Result<Token, Error>>>;
+
+struct Kept {
+    origin: Origin,
+    exchange: Exchange,
+}
+
+/// What makes tokens interchangeable: the same account file as it is now, asked for over the same way.
+#[derive(Clone, PartialEq, Eq)]
+struct Origin {
+    file: PathBuf,
+    stamp: Option<Stamp>,
+    network: Settings,
+}
 
 #[derive(Clone)]
 struct Token {
-    file: PathBuf,
     secret: Secret,
     /// Unix time in seconds.
     expires: i64,
 }
 
 impl Tokens {
-    fn get(&self, file: &Path, now: i64) -> Option<String> {
-        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = tokens.iter().find(|token| token.file == file)?;
-        (token.expires - MARGIN_SECONDS > now).then(|| token.secret.0.clone())
-    }
-
-    fn put(&self, token: Token) {
-        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.retain(|known| known.file != token.file);
-        if tokens.len() >= MAX_TOKENS {
-            tokens.remove(0);
+    /// The kept token, the exchange that somebody else has begun, or the one that `begin` starts. A failure is told to
+    /// all who waited for it, and is not kept for those who come later.
+    fn exchange(&self, origin: Origin, now: i64, begin: impl FnOnce() -> Exchange) -> Exchange {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|known| known.origin == origin) {
+            match kept[at].exchange.peek() {
+                None => return kept[at].exchange.clone(),
+                Some(Ok(token)) if token.expires - MARGIN_SECONDS > now => return kept[at].exchange.clone(),
+                Some(_) => drop(kept.remove(at)),
+            }
         }
-        tokens.push(token);
+        // What the file said before it changed is of no use any more.
+        kept.retain(|known| known.origin.file != origin.file || known.origin.stamp == origin.stamp);
+        if kept.len() >= MAX_TOKENS {
+            kept.remove(0);
+        }
+        let exchange = begin();
+        kept.push(Kept { origin, exchange: exchange.clone() });
+        exchange
     }
 }
 
@@ -81,7 +106,8 @@ pub(crate) fn file(env: &Env) -> Option<PathBuf> {
     Some(dir.join("application_default_credentials.json"))
 }
 
-/// A token for the session's account, made anew when the last one is about to end.
+/// A token for the session's account, made anew when the last one is about to end; however many sessions ask, one
+/// exchange is made.
 pub(crate) async fn token(
     client: &Client,
     tokens: &Tokens,
@@ -93,29 +119,30 @@ pub(crate) async fn token(
         advice: "Set GOOGLE_CLOUD_API_KEY or GOOGLE_APPLICATION_CREDENTIALS.".to_owned(),
     })?;
     let now = jiff::Timestamp::now().as_second();
-    if let Some(token) = tokens.get(&file, now) {
-        return Ok(token);
-    }
+    let origin = Origin { stamp: Stamp::of(&file), file: file.clone(), network: Settings::from_env(env) };
+    let exchange = tokens.exchange(origin, now, || {
+        // A task of its own: it goes on when the session that began it is aborted, for those who wait with it.
+        let task = tokio::spawn(exchanged(client.clone(), file.clone(), now));
+        let cut_off = move |_| {
+            Err(Error::GoogleCredentials { file, reason: "the request for a token was cut off".to_owned() })
+        };
+        task.map(|done| done.unwrap_or_else(cut_off)).boxed().shared()
+    });
+    exchange.await.map(|token| token.secret.0)
+}
+
+async fn exchanged(client: Client, file: PathBuf, now: i64) -> Result<Token, Error> {
     let failed = |reason: String| Error::GoogleCredentials { file: file.clone(), reason };
     let text = tokio::fs::read_to_string(&file).await.map_err(|error| failed(error.to_string()))?;
     let (address, form) = exchange(&text, now).map_err(failed)?;
     let request = client.post(&address).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
-    let answer = async {
-        let response = request.send().await?;
-        let status = response.status();
-        Ok::<_, reqwest::Error>((status, response.bytes().await?))
-    };
-    let answer = tokio::time::timeout(EXCHANGE_TIMEOUT, answer).await;
-    let (status, body) = answer
-        .map_err(|_| failed(format!("no answer from {address} for {} s", EXCHANGE_TIMEOUT.as_secs())))?
-        .map_err(|error| failed(format!("cannot reach {address}: {}", error.without_url())))?;
-    let granted = status.is_success().then(|| serde_json::from_slice::<Granted>(&body).ok()).flatten();
-    let granted = granted.ok_or_else(|| {
-        failed(format!("{address} answered {}: {}", status.as_u16(), cut(&String::from_utf8_lossy(&body))))
-    })?;
+    let answer = whole(request, EXCHANGE_TIMEOUT).await;
+    let answer = answer.map_err(|reason| failed(format!("cannot reach {address}: {reason}")))?;
+    let granted = answer.status.is_success().then(|| serde_json::from_slice::<Granted>(&answer.body).ok());
+    let granted = granted.flatten();
+    let granted = granted.ok_or_else(|| failed(format!("{address} answered {}", answer.text())))?;
     let expires = now.saturating_add(granted.expires_in.unwrap_or(ASSERTION_SECONDS));
-    tokens.put(Token { file: file.clone(), secret: Secret(granted.access_token.clone()), expires });
-    Ok(granted.access_token)
+    Ok(Token { secret: Secret(granted.access_token), expires })
 }
 
 #[derive(Deserialize)]
@@ -288,16 +315,52 @@ mod tests {
         );
     }
 
-    #[test]
-    fn tokens_are_kept_until_they_are_about_to_end() {
+    fn origin(file: &str, network: &[(&str, &str)]) -> Origin {
+        let network = Settings::from_env(&network.iter().copied().collect());
+        Origin { file: file.into(), stamp: None, network }
+    }
+
+    fn ready(secret: &str, expires: i64) -> Exchange {
+        let token = Token { secret: Secret(secret.into()), expires };
+        std::future::ready(Ok(token)).boxed().shared()
+    }
+
+    #[tokio::test]
+    async fn tokens_are_kept_until_they_are_about_to_end() {
         let tokens = Tokens::default();
-        let token = |file: &str, expires| Token { file: file.into(), secret: Secret(file.into()), expires };
-        tokens.put(token("a", 1000));
-        assert_eq!(tokens.get(Path::new("a"), 1000 - MARGIN_SECONDS - 1).as_deref(), Some("a"));
-        assert_eq!(tokens.get(Path::new("a"), 1000 - MARGIN_SECONDS), None);
-        for name in ["b", "c", "d", "e"] {
-            tokens.put(token(name, 9000));
+        let ask = async |file: &str, network: &[(&str, &str)], now: i64, fresh: &str| {
+            let exchange = tokens.exchange(origin(file, network), now, || ready(fresh, now + 1000));
+            exchange.await.map(|token| token.secret.0).map_err(|error| error.to_string())
+        };
+        let proxy = [("HTTPS_PROXY", "http://p:1")];
+        for (file, network, now, fresh, want) in [
+            ("a", &[][..], 0, "one", "one"),
+            ("a", &[], 1000 - MARGIN_SECONDS - 1, "two", "one"),
+            ("a", &[], 1000 - MARGIN_SECONDS, "three", "three"),
+            ("a", &proxy, 1000, "another way", "another way"),
+            ("b", &[], 1000, "another account", "another account"),
+            ("a", &[], 1000, "no", "three"),
+        ] {
+            assert_eq!(ask(file, network, now, fresh).await.as_deref(), Ok(want));
         }
-        assert_eq!((tokens.get(Path::new("a"), 0), tokens.get(Path::new("e"), 0).is_some()), (None, true));
+        for index in 0..2 * MAX_TOKENS {
+            ask(&index.to_string(), &[], 0, "x").await.unwrap();
+        }
+        assert_eq!(tokens.0.lock().unwrap().len(), MAX_TOKENS);
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_share_one_exchange_and_its_failure_which_is_not_kept() {
+        let tokens = Tokens::default();
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let failed = || Error::GoogleCredentials { file: "f".into(), reason: "no".into() };
+        let first =
+            tokens.exchange(origin("f", &[]), 0, || receiver.map(move |_| Err(failed())).boxed().shared());
+        let second = tokens.exchange(origin("f", &[]), 0, || panic!("a second exchange"));
+        sender.send(()).unwrap();
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_err() && second.is_err());
+        let third = tokens.exchange(origin("f", &[]), 0, || ready("t", 1000)).await;
+        assert_eq!(third.map(|token| token.secret.0).ok().as_deref(), Some("t"));
     }
 }

@@ -42,9 +42,12 @@ pub struct Http {
 /// Filled by whoever needs the client first, off the async threads: reading the system's roots takes about 10 ms.
 type Slot = Arc<OnceLock<Result<Client, Error>>>;
 
+/// Addresses of this machine, which no proxy is asked for: it would look for them on its own.
+const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
+
 /// What distinguishes clients. No `Debug`: a proxy address may carry a password.
 #[derive(Clone, PartialEq, Eq)]
-struct Settings {
+pub(crate) struct Settings {
     https: Option<String>,
     http: Option<String>,
     all: Option<String>,
@@ -53,7 +56,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn from_env(env: &Env) -> Settings {
+    pub(crate) fn from_env(env: &Env) -> Settings {
         // Lower case first, as curl and the reference's HTTP stack read them.
         let either = |name: &str| env.get(&name.to_lowercase()).or_else(|| env.get(name)).map(str::to_owned);
         let roots = ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"].into_iter().filter_map(|name| env.get(name));
@@ -92,7 +95,10 @@ impl Settings {
             }
             let proxy = make(address.clone())
                 .map_err(|_| Error::Proxy { reason: format!("{name} is not the address of a proxy") })?;
-            let exceptions = self.no_proxy.as_deref().and_then(NoProxy::from_string);
+            let exceptions = match &self.no_proxy {
+                Some(own) => NoProxy::from_string(&format!("{own},{LOOPBACK}")),
+                None => NoProxy::from_string(LOOPBACK),
+            };
             builder = builder.proxy(proxy.no_proxy(exceptions));
         }
         for file in &self.extra_roots {
@@ -178,6 +184,46 @@ pub(crate) async fn post(
         ModelFailure::new(format!("Connection error: {host}: {}", chain(&error.without_url())))
     })?;
     if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+}
+
+/// Most bytes read of an answer that is no stream: a list of models is the largest.
+const MAX_RECORD_BYTES: usize = 8 << 20;
+
+/// A whole answer that is no stream.
+pub(crate) struct Record {
+    /// The status, whatever it is.
+    pub(crate) status: StatusCode,
+    /// At most [`MAX_RECORD_BYTES`] of the body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Record {
+    /// Status and body in the words of the other end, cut to a readable length.
+    pub(crate) fn text(&self) -> String {
+        error_text(self.status, &String::from_utf8_lossy(&self.body))
+    }
+}
+
+/// Sends a request and reads the whole answer, both before `deadline`.
+///
+/// # Errors
+/// A reason for a person: no connection, no whole answer in time. It does not name the host.
+pub(crate) async fn whole(request: reqwest::RequestBuilder, deadline: Duration) -> Result<Record, String> {
+    let read = async {
+        let mut response = request.send().await.map_err(|error| cause(&error.without_url()))?;
+        let (status, mut body) = (response.status(), Vec::new());
+        while body.len() < MAX_RECORD_BYTES {
+            match response.chunk().await.map_err(|error| cause(&error.without_url()))? {
+                Some(piece) => body.extend_from_slice(&piece),
+                None => break,
+            }
+        }
+        Ok(Record { status, body })
+    };
+    match tokio::time::timeout(deadline, read).await {
+        Ok(read) => read,
+        Err(_) => Err(format!("no answer for {} s", deadline.as_secs_f32())),
+    }
 }
 
 /// The text for a provider that stayed silent. Retry classification looks for these words.
@@ -309,7 +355,16 @@ fn chain(error: &reqwest::Error) -> String {
     text
 }
 
-fn host_of(url: &str) -> String {
+/// What an error comes down to.
+fn cause(error: &reqwest::Error) -> String {
+    let mut last: &dyn std::error::Error = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
+
+pub(crate) fn host_of(url: &str) -> String {
     reqwest::Url::parse(url).map_or_else(|_| "the configured address".to_owned(), |url| address(&url))
 }
 

@@ -16,6 +16,7 @@ mod auth;
 pub mod bedrock;
 mod body;
 mod catalog;
+mod check;
 mod config_value;
 mod cost;
 pub mod demo;
@@ -28,11 +29,15 @@ mod google_adc;
 mod http;
 #[cfg(test)]
 mod judge;
+mod local;
+mod login;
 pub mod mistral;
 mod models_json;
 pub mod openai_completions;
 pub mod openai_responses;
+pub mod openrouter;
 mod partial_json;
+mod pool;
 #[cfg(test)]
 mod proof;
 mod pump;
@@ -42,6 +47,7 @@ mod shell;
 #[cfg(test)]
 mod speed;
 mod sse;
+mod stamp;
 mod thinking_budget;
 mod transform;
 mod wire;
@@ -52,11 +58,17 @@ use tokio_util::sync::CancellationToken;
 
 pub use auth::{Credential, Scheme, Source, key_variables};
 pub use catalog::Catalog;
+pub use check::{CHECK_DEADLINE, Checked};
 pub use env::Env;
 pub use error::Error;
 pub use http::{CONNECT_TIMEOUT, Http};
+pub use local::{LIST_DEADLINE, UNKNOWN_CONTEXT, is_local, local_providers};
+pub use login::stored_key;
 pub use partial_json::arguments as beginning_of_arguments;
-pub use registry::{CacheRetention, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup};
+pub use pool::Pool;
+pub use registry::{
+    CacheRetention, KeyStatus, Registry, RequestOptions, SPOKEN_APIS, STREAM_DEADLINE, Setup,
+};
 pub use resolve::Resolved;
 
 use pump::Stop;

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::catalog::Catalog;
 use crate::demo;
+use crate::stamp::Stamp;
 
 /// Context window of a custom model that does not say.
 const DEFAULT_CONTEXT_WINDOW: u64 = 128_000;
@@ -39,12 +40,62 @@ pub(crate) struct Provider {
     pub(crate) sampling: HashMap<String, Raw>,
     /// Shipped and own models, merged.
     pub(crate) models: Vec<Arc<Model>>,
+    /// Where the provider is, if the file says so.
+    pub(crate) base_url: Option<String>,
+    /// Differences from the dialect, for models that are found later.
+    compat: Option<Raw>,
+    /// Changes to models that may be found later, by id.
+    overrides: IndexMap<String, Override>,
+}
+
+impl Provider {
+    /// The models of the file, then those that a local server has, with what the file changes about them.
+    pub(crate) fn with_found(&self, found: &[ModelSpec]) -> Vec<Arc<Model>> {
+        let mut models = self.models.clone();
+        for spec in found {
+            if self.models.iter().any(|own| own.id == spec.id) {
+                continue;
+            }
+            let mut spec =
+                ModelSpec { compat: layered(spec.compat.as_ref(), self.compat.as_ref()), ..spec.clone() };
+            if let Some(change) = self.overrides.get(&spec.id) {
+                apply(&mut spec, change.clone());
+            }
+            models.push(Arc::new(Model::from_spec(spec)));
+        }
+        models
+    }
+}
+
+/// The user's file, as it was when it was read.
+#[derive(Default)]
+pub(crate) struct ModelsFile {
+    /// How it looked just before.
+    pub(crate) stamp: Option<Stamp>,
+    /// Its providers; those of an earlier reading when it is wrong now.
+    pub(crate) providers: Arc<IndexMap<String, Provider>>,
+    /// Why it is ignored, if it is: a warning for the user.
+    pub(crate) warning: Option<String>,
+}
+
+impl ModelsFile {
+    /// Reads it. When it is wrong, `before` goes on to count.
+    pub(crate) fn read(file: &Path, before: Option<&ModelsFile>) -> ModelsFile {
+        let stamp = Stamp::of(file);
+        match load(file, Catalog::shipped()) {
+            Ok(providers) => ModelsFile { stamp, providers: Arc::new(providers), warning: None },
+            Err(warning) => {
+                let providers = before.map(|before| Arc::clone(&before.providers)).unwrap_or_default();
+                ModelsFile { stamp, providers, warning: Some(warning) }
+            }
+        }
+    }
 }
 
 /// Reads and merges the file. Nothing there: nothing changes.
 ///
 /// # Errors
-/// A warning for the user when the file is ignored.
+/// A warning for the user when the file is ignored: it names file, line and column.
 pub(crate) fn load(file: &Path, catalog: &Catalog) -> Result<IndexMap<String, Provider>, String> {
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,
@@ -53,38 +104,111 @@ pub(crate) fn load(file: &Path, catalog: &Catalog) -> Result<IndexMap<String, Pr
         }
         Err(error) => return Err(format!("Cannot read {}: {error}. It is ignored.", file.display())),
     };
-    parse(&json::text(&bytes), catalog).map_err(|reason| {
-        format!("Invalid models.json schema: {reason} ({}). The file is ignored.", file.display())
+    parse(&json::text(&bytes), catalog).map_err(|Wrong { line, column, reason }| {
+        format!(
+            "Invalid models.json schema: {reason} ({}:{line}:{column}). The file is ignored.",
+            file.display()
+        )
     })
 }
 
-fn parse(text: &str, catalog: &Catalog) -> Result<IndexMap<String, Provider>, String> {
-    let mut text = text.trim_start_matches('\u{feff}').to_owned();
-    json_strip_comments::strip(&mut text).map_err(|error| format!("comments cannot be removed: {error}"))?;
-    let Ok(file) = Fields::parse(&text) else { return Err(syntax(&text)) };
-    let Some(providers) = file.get("providers") else { return Err("\"providers\" is missing".to_owned()) };
-    let providers = Fields::parse(providers).map_err(|_| "\"providers\" must be an object".to_owned())?;
+/// What is wrong with the file, and where: counted from 1, columns in bytes.
+#[derive(Debug)]
+struct Wrong {
+    line: usize,
+    column: usize,
+    reason: String,
+}
+
+/// The text of the file without its comments, which left white space in their place; and with them, for positions.
+struct Text<'a> {
+    stripped: &'a str,
+    written: &'a str,
+}
+
+impl Text<'_> {
+    /// Something is wrong with `part`, a piece of the stripped text.
+    fn wrong(&self, part: &str, reason: impl Into<String>) -> Wrong {
+        self.wrong_at(self.begin(part), reason.into())
+    }
+
+    fn wrong_at(&self, at: usize, reason: String) -> Wrong {
+        let (line, column) = position(self.written, at);
+        Wrong { line, column, reason }
+    }
+
+    /// The parser's own words about `part`.
+    fn syntax(&self, part: &str, error: &serde_json::Error, place: &str) -> Wrong {
+        let text = error.to_string();
+        let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+        self.wrong_at(
+            self.begin(part) + offset(part, error.line(), error.column()),
+            format!("{place}{reason}"),
+        )
+    }
+
+    fn begin(&self, part: &str) -> usize {
+        part.as_ptr() as usize - self.stripped.as_ptr() as usize
+    }
+
+    /// Reads `part`, a piece of the stripped text that stands at `place`.
+    fn read<T: DeserializeOwned>(&self, part: &str, place: &str) -> Result<T, Wrong> {
+        json::from_str(part).map_err(|error| self.syntax(part, &error, &format!("{place}: ")))
+    }
+}
+
+/// Line and column of a byte, from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line_begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+    (memchr::memchr_iter(b'\n', before).count() + 1, before.len() - line_begin + 1)
+}
+
+/// The byte at a line and column as the parser counts them, from 1; 0 where it does not know.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let breaks = memchr::memchr_iter(b'\n', text.as_bytes());
+    let begin = match line {
+        0 | 1 => 0,
+        line => breaks.take(line - 1).last().map_or(0, |at| at + 1),
+    };
+    begin + column.saturating_sub(1)
+}
+
+fn parse(written: &str, catalog: &Catalog) -> Result<IndexMap<String, Provider>, Wrong> {
+    let written = written.trim_start_matches('\u{feff}');
+    let mut text = written.to_owned();
+    json_strip_comments::strip(&mut text).map_err(|error| {
+        let (line, column) = position(written, written.len());
+        Wrong { line, column, reason: format!("comments cannot be removed: {error}") }
+    })?;
+    let whole = Text { stripped: &text, written };
+    let Ok(file) = Fields::parse(&text) else { return Err(syntax(&whole)) };
+    let Some(providers) = file.get("providers") else {
+        return Err(whole.wrong(text.trim_start(), "\"providers\" is missing"));
+    };
+    let fields =
+        Fields::parse(providers).map_err(|_| whole.wrong(providers, "\"providers\" must be an object"))?;
     let mut merged = IndexMap::new();
-    for (name, text) in providers.iter() {
-        let config: ProviderConfig = read(text, &format!("providers.{name}"))?;
-        merged.insert(name.to_owned(), merge(name, config, catalog)?);
+    for (name, part) in fields.iter() {
+        let config: ProviderConfig = whole.read(part, &format!("providers.{name}"))?;
+        merged.insert(name.to_owned(), merge(&whole, name, part, config, catalog)?);
     }
     Ok(merged)
 }
 
-fn syntax(text: &str) -> String {
-    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) => "the file must hold an object".to_owned(),
-        Err(error) => error.to_string(),
+fn syntax(text: &Text<'_>) -> Wrong {
+    match serde_json::from_str::<serde::de::IgnoredAny>(text.stripped) {
+        Ok(_) => text.wrong(text.stripped.trim_start(), "the file must hold an object"),
+        Err(error) => text.syntax(text.stripped, &error, ""),
     }
 }
 
-fn read<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, String> {
-    // Positions inside a part would mislead: name the place instead.
-    json::from_str(text).map_err(|error| {
-        let error = error.to_string();
-        format!("{place}: {}", error.rsplit_once(" at line ").map_or(error.as_str(), |(text, _)| text))
-    })
+/// The elements of the list that `part`, an object, has under `key`, as pieces of the text.
+fn elements<'a>(part: &'a str, key: &str) -> Vec<&'a str> {
+    let list = Fields::parse(part).ok().and_then(|fields| fields.get(key));
+    let values: Option<Vec<&'a serde_json::value::RawValue>> =
+        list.and_then(|list| serde_json::from_str(list).ok());
+    values.unwrap_or_default().into_iter().map(serde_json::value::RawValue::get).collect()
 }
 
 #[derive(Deserialize)]
@@ -97,10 +221,11 @@ struct ProviderConfig {
     compat: Option<Raw>,
     #[serde(default)]
     auth_header: bool,
+    /// Only that it is a list; its elements are read where they stand.
+    #[serde(default, rename = "models")]
+    _models: Vec<serde::de::IgnoredAny>,
     #[serde(default)]
-    models: Vec<Raw>,
-    #[serde(default)]
-    model_overrides: IndexMap<String, Raw>,
+    model_overrides: IndexMap<String, serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -133,7 +258,7 @@ struct WholeCost {
     tiers: Vec<CostTier>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Override {
     name: Option<String>,
@@ -148,7 +273,7 @@ struct Override {
     sampling_params: Option<Raw>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PartCost {
     input: Option<f64>,
@@ -158,9 +283,15 @@ struct PartCost {
     tiers: Option<Vec<CostTier>>,
 }
 
-fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provider, String> {
+fn merge(
+    text: &Text<'_>,
+    name: &str,
+    part: &str,
+    config: ProviderConfig,
+    catalog: &Catalog,
+) -> Result<Provider, Wrong> {
     if name.is_empty() || name == demo::PROVIDER {
-        return Err(format!("providers.{name}: this name is taken"));
+        return Err(text.wrong(part, format!("providers.{name}: this name is taken")));
     }
     let shipped = catalog.models(name);
     let mut specs: IndexMap<String, ModelSpec> = shipped
@@ -178,20 +309,21 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         .collect();
     let mut model_headers = HashMap::new();
     let mut sampling = HashMap::new();
-    for (index, text) in config.models.iter().enumerate() {
+    for (index, part) in elements(part, "models").into_iter().enumerate() {
         let place = format!("providers.{name}.models[{index}]");
-        let own: OwnModel = read(text.as_str(), &place)?;
+        let own: OwnModel = text.read(part, &place)?;
         if own.id.is_empty() {
-            return Err(format!("{place}: \"id\" is empty"));
+            return Err(text.wrong(part, format!("{place}: \"id\" is empty")));
         }
         let fallback =
             |pick: fn(&ModelSpec) -> &String| shipped.first().map(|model| pick(&model.spec).clone());
         let api = own.api.or_else(|| config.api.clone()).or_else(|| fallback(|spec| &spec.api));
         let base_url =
             own.base_url.or_else(|| config.base_url.clone()).or_else(|| fallback(|spec| &spec.base_url));
-        let api = api.ok_or_else(|| format!("{place}: \"api\" is missing here and in the provider"))?;
-        let base_url =
-            base_url.ok_or_else(|| format!("{place}: \"baseUrl\" is missing here and in the provider"))?;
+        let missing =
+            |key: &str| text.wrong(part, format!("{place}: \"{key}\" is missing here and in the provider"));
+        let api = api.ok_or_else(|| missing("api"))?;
+        let base_url = base_url.ok_or_else(|| missing("baseUrl"))?;
         if let Some(headers) = own.headers {
             model_headers.insert(own.id.clone(), headers);
         }
@@ -221,16 +353,22 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         };
         specs.insert(spec.id.clone(), spec);
     }
-    for (id, text) in &config.model_overrides {
-        let change: Override = read(text.as_str(), &format!("providers.{name}.modelOverrides.{id}"))?;
-        let Some(spec) = specs.get_mut(id) else { continue };
+    let changes = Fields::parse(part).ok().and_then(|fields| fields.get("modelOverrides"));
+    let changes = changes.and_then(|changes| Fields::parse(changes).ok()).unwrap_or_default();
+    let mut overrides = IndexMap::new();
+    for id in config.model_overrides.keys() {
+        let Some(part) = changes.get(id) else { continue };
+        let change: Override = text.read(part, &format!("providers.{name}.modelOverrides.{id}"))?;
         if let Some(headers) = change.headers.clone() {
             model_headers.entry(id.clone()).or_insert_with(Headers::new).extend(headers);
         }
         if let Some(fields) = layered(sampling.get(id), change.sampling_params.as_ref()) {
             sampling.insert(id.clone(), fields);
         }
-        apply(spec, change);
+        if let Some(spec) = specs.get_mut(id) {
+            apply(spec, change.clone());
+        }
+        overrides.insert(id.clone(), change);
     }
     Ok(Provider {
         api_key: config.api_key.filter(|key| !key.trim().is_empty()),
@@ -239,6 +377,9 @@ fn merge(name: &str, config: ProviderConfig, catalog: &Catalog) -> Result<Provid
         model_headers,
         sampling,
         models: specs.into_values().map(Model::from_spec).map(Arc::new).collect(),
+        base_url: config.base_url,
+        compat: config.compat,
+        overrides,
     })
 }
 
@@ -291,7 +432,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<IndexMap<String, Provider>, String> {
-        parse(text, Catalog::shipped())
+        parse(text, Catalog::shipped()).map_err(|wrong| wrong.reason)
     }
 
     #[test]
@@ -354,7 +495,7 @@ mod tests {
         .unwrap();
         let p = &file["p"];
         assert_eq!(p.sampling["m"].as_str(), r#"{"temperature":0.50,"top_k":2}"#);
-        assert_eq!((p.sampling["n"].as_str(), p.sampling.len()), (r#"{"seed":3}"#, 2));
+        assert_eq!((p.sampling["n"].as_str(), p.sampling.len()), (r#"{"seed":3}"#, 3));
         assert!(!p.models[0].raw.as_str().contains("temperature"));
     }
 
@@ -384,6 +525,70 @@ mod tests {
             let error = parsed(text).err().unwrap_or_else(|| panic!("{text} is wrong"));
             assert!(error.contains(want), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_wrong_file_says_in_which_line() {
+        for (text, line, column) in [
+            ("{\n  \"providers\": {\n    oops\n", 3, 5),
+            ("\n  []", 2, 3),
+            ("{\"a\":1}", 1, 1),
+            ("{\n\"providers\":\n  []}", 3, 3),
+            ("{\"providers\":{\n \"p\": {\n  \"apiKey\": 7}}}", 3, 13),
+            (
+                "{\"providers\":{ // why\n /* \n */ \"p\": {\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[{\"id\":\"a\"},\n\n  {\"id\":\"\"}]}}}",
+                5,
+                3,
+            ),
+            (
+                "{\"providers\":{\"p\":{\"baseUrl\":\"u\",\"api\":\"a\",\"models\":[\n{\"id\":\"a\"},\n  {\"id\":7}]}}}",
+                3,
+                9,
+            ),
+            (
+                "{\"providers\":{\"p\":{\"modelOverrides\":{\n  \"m\":\n {\"contextWindow\":\"big\"}}}}}",
+                3,
+                23,
+            ),
+        ] {
+            let wrong = parse(text, Catalog::shipped()).err().unwrap_or_else(|| panic!("{text} is wrong"));
+            assert_eq!((wrong.line, wrong.column), (line, column), "{text}: {}", wrong.reason);
+        }
+    }
+
+    #[test]
+    fn what_a_server_has_comes_after_the_files_own_and_is_changed_by_it() {
+        let file = parsed(
+            r#"{"providers":{"ollama":{"baseUrl":"http://gpu:1/v1","api":"openai-completions","compat":{"a":1},
+                "models":[{"id":"own","contextWindow":5}],
+                "modelOverrides":{"found":{"contextWindow":7,"samplingParams":{"seed":3}}}}}}"#,
+        )
+        .unwrap();
+        let ollama = &file["ollama"];
+        let found = ["found", "own", "other"].map(|id| ModelSpec {
+            id: id.into(),
+            context_window: 9,
+            ..ModelSpec::default()
+        });
+        let models = ollama.with_found(&found);
+        let shown: Vec<_> = models.iter().map(|model| (model.id.as_str(), model.context_window)).collect();
+        assert_eq!(shown, [("own", 5), ("found", 7), ("other", 9)]);
+        assert_eq!(models[1].compat.as_ref().map(Raw::as_str), Some(r#"{"a":1}"#));
+        assert_eq!(ollama.sampling["found"].as_str(), r#"{"seed":3}"#);
+        assert_eq!(ollama.base_url.as_deref(), Some("http://gpu:1/v1"));
+    }
+
+    #[test]
+    fn a_file_that_becomes_wrong_changes_nothing_and_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("models.json");
+        std::fs::write(&path, r#"{"providers":{"p":{"apiKey":"k"}}}"#).unwrap();
+        let good = ModelsFile::read(&path, None);
+        assert!(good.warning.is_none() && good.providers.contains_key("p"));
+        std::fs::write(&path, "{").unwrap();
+        let bad = ModelsFile::read(&path, Some(&good));
+        assert!(bad.warning.is_some() && bad.providers.contains_key("p") && bad.stamp != good.stamp);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{");
     }
 
     #[test]

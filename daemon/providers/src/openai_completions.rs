@@ -3,21 +3,13 @@
 //!
 //! # Local servers
 //!
-//! They are described in `models.json` of the agent directory. `id` is the name the server knows; `apiKey` is needed and
-//! may be any text where the server asks for none. `baseUrl` ends with `/v1`. Ollama:
+//! Those of [`crate::local_providers`] are asked what they have. Another one is described in `models.json` of the agent
+//! directory. `id` is the name the server knows; `apiKey` is needed and may be any text where the server asks for none.
+//! `baseUrl` ends with `/v1`:
 //!
 //! ```json
-//! {"providers": {"ollama": {
-//!   "baseUrl": "http://localhost:11434/v1", "api": "openai-completions", "apiKey": "none",
-//!   "models": [{"id": "qwen3-coder:30b", "contextWindow": 32768}]
-//! }}}
-//! ```
-//!
-//! llama.cpp's `llama-server` (8080), vLLM (8000) and LM Studio (1234) differ in the port only:
-//!
-//! ```json
-//! {"providers": {"llama.cpp": {
-//!   "baseUrl": "http://localhost:8080/v1", "api": "openai-completions", "apiKey": "none",
+//! {"providers": {"mine": {
+//!   "baseUrl": "http://gpu.lan:8080/v1", "api": "openai-completions", "apiKey": "none",
 //!   "models": [{"id": "gpt-oss-20b", "contextWindow": 65536, "reasoning": true, "thinkingLevelMap": {"minimal": null}}]
 //! }}}
 //! ```

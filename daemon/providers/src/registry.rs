@@ -1,9 +1,12 @@
 //! One session's view of providers: which models there are, which can be used, and with what key.
 
+mod keys;
+mod servers;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use atomic_protocol::json::Raw;
 use atomic_protocol::model::Model;
@@ -15,8 +18,14 @@ use crate::config_value::{ConfigValue, expand};
 use crate::env::Env;
 use crate::error::Error;
 use crate::google_adc::Tokens;
-use crate::models_json::{self, Headers, Provider};
+use crate::local;
+use crate::models_json::{Headers, ModelsFile, Provider};
+use crate::pool::Pool;
+use crate::stamp::Stamp;
 use crate::{anthropic, bedrock, demo, google, mistral, openai_completions, openai_responses, shell};
+
+pub use keys::KeyStatus;
+use servers::Local;
 
 /// The wire dialects this build speaks, apart from the built-in demo.
 pub const SPOKEN_APIS: &[&str] = &[
@@ -82,6 +91,8 @@ pub struct Setup {
     pub env: Env,
     /// From settings.
     pub options: RequestOptions,
+    /// What the sessions of the daemon have in common.
+    pub pool: Pool,
 }
 
 /// One session's view of providers. Cloning shares everything; a clone can go into a task.
@@ -91,37 +102,22 @@ pub struct Registry {
     /// `--api-key` and the provider it is for.
     api_key: Option<Arc<(String, Secret)>>,
     demo: bool,
+    /// Local servers that this session asked for, and what they have.
+    local: Arc<IndexMap<&'static str, Local>>,
 }
 
 struct Shared {
     setup: Setup,
     auth_files: Vec<PathBuf>,
-    overlay: IndexMap<String, Provider>,
-    warnings: Vec<String>,
+    file: ModelsFile,
     /// The credentials last read, and what the files looked like just before.
     stored: Mutex<Option<(Stamps, Arc<Stored>)>>,
-    google_tokens: Tokens,
     /// What `!command` values printed; a session asks each command once.
     printed: Mutex<HashMap<String, String>>,
 }
 
 /// How the credential files looked, in order; `None` for one that is not there.
 type Stamps = Vec<Option<Stamp>>;
-
-/// What tells a file from a changed one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
-}
-
-impl Stamp {
-    /// `None`: there is no such file. One look at a local file's status, which is not worth a thread.
-    fn of(file: &Path) -> Option<Stamp> {
-        let status = file.metadata().ok()?;
-        Some(Stamp { modified: status.modified().ok(), bytes: status.len() })
-    }
-}
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -133,38 +129,40 @@ impl Registry {
     /// Reads the user's `models.json` (blocking, one small file). A wrong file is ignored and named in
     /// [`Registry::warnings`]. `auth.json` is read anew whenever a key is looked up, so a new key needs no reload.
     pub fn load(setup: Setup) -> Registry {
-        let loaded = models_json::load(&setup.agent_dir.join("models.json"), Catalog::shipped());
-        let (overlay, warnings) = match loaded {
-            Ok(overlay) => (overlay, Vec::new()),
-            Err(warning) => (IndexMap::new(), vec![warning]),
-        };
-        let auth_files = auth::files(&setup.agent_dir, &setup.env);
-        let shared = Shared {
-            setup,
-            auth_files,
-            overlay,
-            warnings,
-            stored: Mutex::default(),
-            google_tokens: Tokens::default(),
-            printed: Mutex::default(),
-        };
-        Registry { shared: Arc::new(shared), api_key: None, demo: false }
+        let file = ModelsFile::read(&setup.agent_dir.join("models.json"), None);
+        Registry { shared: Shared::new(setup, file), api_key: None, demo: false, local: Arc::default() }
     }
 
     /// This view with `models.json` read anew (blocking, one small file), and what is wrong with it. A wrong file changes
     /// nothing.
     pub fn reloaded(&self) -> (Registry, Vec<String>) {
-        let new = Registry::load(self.shared.setup.clone());
-        if !new.warnings().is_empty() {
-            let warnings = new.warnings().to_vec();
-            return (self.clone(), warnings);
+        let shared = &self.shared;
+        let setup = shared.setup.clone();
+        let file = ModelsFile::read(&setup.agent_dir.join("models.json"), Some(&shared.file));
+        let warnings = file.warning.iter().cloned().collect();
+        let mut new = Registry { shared: Shared::new(setup, file), ..self.clone() };
+        let mut local = IndexMap::clone(&self.local);
+        local.retain(|provider, known| new.base_of(provider).is_ok_and(|base| base == known.base));
+        for (provider, known) in &mut local {
+            known.models = new.over_found(provider, &known.found);
         }
-        (Registry { shared: new.shared, api_key: self.api_key.clone(), demo: self.demo }, Vec::new())
+        new.local = Arc::new(local);
+        (new, warnings)
+    }
+
+    /// Whether `models.json` has changed since it was read. One look at the file's status.
+    pub fn is_outdated(&self) -> bool {
+        Stamp::of(&self.shared.setup.agent_dir.join("models.json")) != self.shared.file.stamp
     }
 
     /// What went wrong with the user's files, for a person.
     pub fn warnings(&self) -> &[String] {
-        &self.shared.warnings
+        self.shared.file.warning.as_slice()
+    }
+
+    /// What the user's file says of a provider.
+    pub(crate) fn own(&self, provider: &str) -> Option<&Provider> {
+        self.shared.file.providers.get(provider)
     }
 
     /// This view with a key (`--api-key`) that goes before every other of `provider`.
@@ -190,27 +188,31 @@ impl Registry {
         &self.shared.setup.env
     }
 
-    /// The tokens that Google gave to this session.
+    /// The tokens that Google gave to this daemon.
     pub(crate) fn google_tokens(&self) -> &Tokens {
-        &self.shared.google_tokens
+        self.shared.setup.pool.google_tokens()
     }
 
     pub(crate) fn auth_file(&self) -> PathBuf {
         self.shared.setup.agent_dir.join("auth.json")
     }
 
-    /// All provider ids: shipped ones, then the user's own, in the order of their tables; `demo` is last.
+    /// All provider ids: shipped ones, then the user's own, in the order of their tables, then local servers; `demo` is
+    /// last.
     pub(crate) fn providers(&self) -> impl Iterator<Item = &str> {
-        let own = self.shared.overlay.keys().map(String::as_str);
+        let own = self.shared.file.providers.keys().map(String::as_str);
         let own = own.filter(|name| Catalog::shipped().models(name).is_empty());
-        Catalog::shipped().providers().chain(own).chain([demo::PROVIDER])
+        let local = local::SERVERS.iter().map(|server| -> &str { server.provider });
+        let local = local.filter(|name| self.own(name).is_none());
+        Catalog::shipped().providers().chain(own).chain(local).chain([demo::PROVIDER])
     }
 
-    /// The models of one provider, shipped and own.
+    /// The models of one provider: shipped ones, the user's own, those that a local server said it has.
     pub(crate) fn models(&self, provider: &str) -> &[Arc<Model>] {
-        match self.shared.overlay.get(provider) {
-            Some(own) => &own.models,
-            None => Catalog::shipped().models(provider),
+        match (self.local.get(provider), self.own(provider)) {
+            (Some(local), _) => &local.models,
+            (None, Some(own)) => &own.models,
+            (None, None) => Catalog::shipped().models(provider),
         }
     }
 
@@ -235,35 +237,13 @@ impl Registry {
 
     /// The fields that the user's file adds to the body of each request to `model` (`samplingParams`).
     pub(crate) fn sampling_params(&self, model: &Model) -> Option<&Raw> {
-        self.shared.overlay.get(&model.provider)?.sampling.get(&model.id)
+        self.own(&model.provider)?.sampling.get(&model.id)
     }
 
     /// Whether the model's provider has a key configured. Blocking as [`Registry::available`].
     pub fn has_auth(&self, model: &Model) -> bool {
         model.provider == demo::PROVIDER
             || self.has_key(&model.provider, &Stored::read(&self.shared.auth_files).unwrap_or_default())
-    }
-
-    /// Where the provider's key comes from, and what names it (a variable); `None` without one. Any text may be asked for.
-    /// Blocking as [`Registry::available`].
-    pub fn auth_status(&self, provider: &str) -> Option<(&'static str, Option<String>)> {
-        let stored = Stored::read(&self.shared.auth_files).unwrap_or_default();
-        if !self.has_key(provider, &stored) {
-            return None;
-        }
-        if self.api_key.as_ref().is_some_and(|given| given.0 == provider) {
-            return Some(("runtime", Some("--api-key".to_owned())));
-        }
-        let variable = |env: &Env| auth::from_environment(provider, env).map(|(_, _, name)| name.to_owned());
-        let own = self.shared.overlay.get(provider).and_then(|own| own.api_key.as_ref());
-        Some(match (stored.get(provider), own) {
-            (Some((StoredCredential::ApiKey { key: None, env }, _)), _) => {
-                ("environment", variable(&self.env().overlay(env)))
-            }
-            (Some(_), _) => ("stored", None),
-            (None, Some(_)) => ("models_json", None),
-            (None, None) => ("environment", variable(self.env())),
-        })
     }
 
     fn has_key(&self, provider: &str, stored: &Stored) -> bool {
@@ -280,7 +260,7 @@ impl Registry {
                     None => Self::found(provider, &env),
                 }
             }
-            None => match self.shared.overlay.get(provider).and_then(|own| own.api_key.as_ref()) {
+            None => match self.own(provider).and_then(|own| own.api_key.as_ref()) {
                 Some(key) => ConfigValue::parse(key).unset(env).is_none(),
                 None => Self::found(provider, env),
             },
@@ -288,7 +268,9 @@ impl Registry {
     }
 
     fn found(provider: &str, env: &Env) -> bool {
-        auth::from_environment(provider, env).is_some() || auth::ambient(provider, env).is_some()
+        auth::from_environment(provider, env).is_some()
+            || auth::ambient(provider, env).is_some()
+            || local::is_local(provider)
     }
 
     /// What a request to `model` authenticates with. Looked up now: files are read and commands run off the async
@@ -307,7 +289,7 @@ impl Registry {
                 env: self.env().clone(),
             });
         }
-        let own = self.shared.overlay.get(provider);
+        let own = self.own(provider);
         let stored = self.stored().await;
         let given = self.api_key.as_ref().filter(|given| given.0 == provider);
         let mut env = self.env().clone();
@@ -392,6 +374,9 @@ impl Registry {
         if let Some(what) = auth::ambient(provider, env) {
             return Ok((None, Scheme::Bearer, Source::Ambient(what)));
         }
+        if local::is_local(provider) {
+            return Ok((None, Scheme::ApiKey, Source::NotNeeded));
+        }
         let advice = auth::advice(provider, &self.shared.setup.agent_dir);
         Err(Error::NoApiKey { provider: provider.to_owned(), advice })
     }
@@ -426,6 +411,13 @@ impl Registry {
     }
 }
 
+impl Shared {
+    fn new(setup: Setup, file: ModelsFile) -> Arc<Shared> {
+        let auth_files = auth::files(&setup.agent_dir, &setup.env);
+        Arc::new(Shared { setup, auth_files, file, stored: Mutex::default(), printed: Mutex::default() })
+    }
+}
+
 /// Whether this build speaks a model's dialect.
 pub(crate) fn speaks(api: &str) -> bool {
     SPOKEN_APIS.contains(&api) || api == demo::API
@@ -434,6 +426,7 @@ pub(crate) fn speaks(api: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn registry(dir: &Path, env: &[(&str, &str)], auth: &str, models: &str) -> Registry {
         for (name, text) in [("auth.json", auth), ("models.json", models)] {
@@ -447,7 +440,7 @@ mod tests {
         Registry::load(Setup {
             agent_dir: dir.to_owned(),
             env: env.iter().copied().collect(),
-            options: RequestOptions::default(),
+            ..Setup::default()
         })
     }
 

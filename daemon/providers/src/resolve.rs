@@ -9,6 +9,7 @@ use atomic_protocol::model::{Model, ModelSpec, ThinkingLevel};
 
 use crate::demo;
 use crate::error::Error;
+use crate::local;
 use crate::registry::{Registry, speaks};
 
 /// What a provider's own table order would choose badly: the model of a provider to start with when only the provider
@@ -162,7 +163,8 @@ impl Registry {
                 Some(id) => mine().find(|model| model.id == id).cloned(),
                 None => self.preferred(provider).filter(|model| available.contains(model)),
             };
-            if wanted.is_some() {
+            // Who chose a server of their own did not choose another's.
+            if wanted.is_some() || local::is_local(provider) {
                 return wanted;
             }
         } else if let Some(id) = model

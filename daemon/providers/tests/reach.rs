@@ -8,8 +8,7 @@ use atomic_protocol::Raw;
 use atomic_protocol::message::Message;
 use atomic_protocol::model::{ModelEvent, ModelRequest, ThinkingLevel};
 use atomic_providers::{
-    Catalog, Env, Http, Registry, RequestOptions, SINK_CAPACITY, SPOKEN_APIS, Setup, Source, key_variables,
-    stream,
+    Catalog, Env, Http, Registry, SINK_CAPACITY, SPOKEN_APIS, Setup, Source, key_variables, stream,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +27,7 @@ fn registry(dir: &std::path::Path, env: &[(&str, &str)]) -> Registry {
     Registry::load(Setup {
         agent_dir: dir.to_owned(),
         env: env.iter().copied().collect::<Env>(),
-        options: RequestOptions::default(),
+        ..Setup::default()
     })
 }
 

@@ -1,18 +1,20 @@
 //! Command lines that the daemon's program answers itself, as a process of its own that ends with its answer:
-//! `--list-models`, `sessions`, `export`, `completions`, `man`.
+//! `--list-models`, `sessions`, `auth`, `export`, `completions`, `man`.
 //!
 //! They need what the small shim has not (providers, the page, the generators) and hardly anything that only a running
 //! daemon knows: models depend on files and the caller's environment, and what a session announced is in its file.
 //! `sessions` asks a running daemon what is live in it, and has it do what is the owner's to do.
 
+mod auth;
 mod models;
+mod page_login;
 mod sessions;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use atomic_protocol::cli::{self, Invocation};
-use atomic_providers::Env;
+use atomic_providers::{Env, Registry, Setup};
 use atomic_session_store::Store;
 use clap_complete::Shell;
 
@@ -29,8 +31,38 @@ pub struct Caller {
     pub cwd: PathBuf,
     /// The agent directory.
     pub agent_dir: PathBuf,
-    /// Asks whoever sits at the terminal; `None` when nobody can be asked.
-    pub confirm: fn(&str) -> Option<bool>,
+    /// Whoever called.
+    pub person: &'static dyn Person,
+}
+
+/// Who called: a person at a terminal, or a script.
+pub trait Person: std::fmt::Debug + Sync {
+    /// Asks whether to do something; `None` when nobody can be asked.
+    fn confirm(&self, question: &str) -> Option<bool>;
+
+    /// What is on stdin, its first line; `None` when that is a terminal.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn piped(&self) -> std::io::Result<Option<String>>;
+
+    /// Asks for a text that is not shown while it is typed.
+    ///
+    /// # Errors
+    /// When there is no terminal, or it ends.
+    fn secret(&self, question: &str) -> std::io::Result<String>;
+
+    /// The next line that is typed.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn line(&self) -> std::io::Result<String>;
+
+    /// Says something at once.
+    fn tell(&self, text: &str);
+
+    /// Opens a page in a browser, if there seems to be one.
+    fn browse(&self, page: &str);
 }
 
 /// What the program says.
@@ -40,6 +72,8 @@ pub struct Answer {
     pub text: Vec<u8>,
     /// Lines for stderr.
     pub warnings: Vec<String>,
+    /// The exit code.
+    pub code: u8,
 }
 
 /// Why there is no answer. The text is for a person.
@@ -62,6 +96,12 @@ pub enum Refusal {
     /// A session cannot be found, shown or changed.
     #[error("{0}")]
     Sessions(String),
+    /// A key cannot be kept, forgotten or checked.
+    #[error("{0}")]
+    Auth(String),
+    /// The program cannot reach the network at all.
+    #[error("cannot begin to ask servers: {0}")]
+    Runtime(std::io::Error),
     /// A generator failed.
     #[error("cannot write {what}: {source}")]
     Generate {
@@ -78,12 +118,13 @@ pub enum Refusal {
 /// When it is wrong, not for this program, or cannot be done.
 pub fn answer(caller: &Caller) -> Result<Answer, Refusal> {
     match cli::parse(&caller.argv).map_err(Refusal::CommandLine)? {
-        Invocation::ListModels { search } => Ok(models::list(caller, search.as_deref())),
+        Invocation::ListModels { search } => models::list(caller, search.as_deref()),
         Invocation::Export { file, output } => {
             let output = output.map(|output| caller.cwd.join(output));
             let page = export(&caller.cwd.join(file), output.as_deref(), &caller.cwd)?;
             Ok(Answer { text: format!("{}\n", page.display()).into_bytes(), ..Answer::default() })
         }
+        Invocation::Auth(options) => auth::answer(caller, options),
         Invocation::Sessions(options) => sessions::answer(caller, options),
         Invocation::Completions(shell) => {
             let shell = match shell.as_str() {
@@ -120,9 +161,41 @@ fn export(file: &Path, output: Option<&Path>, cwd: &Path) -> Result<PathBuf, Ref
     Ok(path)
 }
 
+/// What this process knows of providers: a caller's view, as a session of theirs would have it.
+fn registry(caller: &Caller) -> Registry {
+    let setup = Setup { agent_dir: caller.agent_dir.clone(), env: caller.env.clone(), ..Setup::default() };
+    Registry::load(setup)
+}
+
+/// Lets a question to servers run to its end.
+fn wait_for<T>(question: impl Future<Output = T>) -> Result<T, Refusal> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(Refusal::Runtime)?.block_on(question))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Person for Nobody {
+        fn confirm(&self, _: &str) -> Option<bool> {
+            None
+        }
+        fn piped(&self) -> std::io::Result<Option<String>> {
+            Ok(Some(String::new()))
+        }
+        fn secret(&self, _: &str) -> std::io::Result<String> {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
+        fn line(&self) -> std::io::Result<String> {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
+        fn tell(&self, _: &str) {}
+        fn browse(&self, _: &str) {}
+    }
 
     fn ask(words: &[&str]) -> Result<Answer, Refusal> {
         answer(&Caller {
@@ -130,7 +203,7 @@ mod tests {
             env: Env::default(),
             cwd: PathBuf::from("/nowhere"),
             agent_dir: PathBuf::from("/nowhere"),
-            confirm: |_| None,
+            person: &Nobody,
         })
     }
 

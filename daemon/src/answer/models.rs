@@ -1,16 +1,25 @@
 //! `--list-models`: a table for people.
 
-use atomic_protocol::model::Model;
-use atomic_providers::{Registry, Setup};
+use std::time::Duration;
 
-use super::{Answer, Caller};
+use atomic_protocol::model::Model;
+use atomic_providers::{Http, local_providers};
+
+use super::{Answer, Caller, Refusal, registry, wait_for};
 
 const HEAD: [&str; 6] = ["provider", "model", "context", "max-out", "thinking", "images"];
 
-pub(super) fn list(caller: &Caller, search: Option<&str>) -> Answer {
-    let setup = Setup { agent_dir: caller.agent_dir.clone(), env: caller.env.clone(), ..Setup::default() };
-    let registry = Registry::load(setup);
-    let warnings = registry.warnings().iter().map(|warning| format!("Warning: {warning}")).collect();
+/// Servers on this machine are asked, too; those that do not answer are not there, unless the user's file says they are.
+pub(super) fn list(caller: &Caller, search: Option<&str>) -> Result<Answer, Refusal> {
+    let registry = registry(caller);
+    let servers: Vec<&str> = local_providers().collect();
+    let http = Http::new();
+    let (registry, failures) = wait_for(registry.with_local(&http, &servers, Duration::ZERO))?;
+    let configured = registry.configured_local();
+    let failures = failures.into_iter().filter(|(provider, _)| configured.contains(provider));
+    let failures = failures.map(|(_, error)| error.to_string());
+    let warnings = registry.warnings().iter().cloned().chain(failures);
+    let warnings = warnings.map(|warning| format!("Warning: {warning}")).collect();
     let available = registry.available();
     let mut models: Vec<&Model> = available.iter().map(|model| &**model).collect();
     if let Some(search) = search {
@@ -19,14 +28,14 @@ pub(super) fn list(caller: &Caller, search: Option<&str>) -> Answer {
     models.sort_by(|a, b| (&a.provider, &a.id).cmp(&(&b.provider, &b.id)));
     let text = match (available.is_empty(), models.is_empty(), search) {
         (true, ..) => format!(
-            "No models available. Put an API key into auth.json or models.json of {} or into the environment (for \
-             example ANTHROPIC_API_KEY).\n",
+            "No models available. Put an API key into auth.json (atomic auth login PROVIDER) or models.json of {} or into \
+             the environment (for example ANTHROPIC_API_KEY), or start a local server such as Ollama.\n",
             caller.agent_dir.display()
         ),
         (false, true, Some(search)) => format!("No models matching \"{search}\"\n"),
         _ => table(&models),
     };
-    Answer { text: text.into_bytes(), warnings }
+    Ok(Answer { text: text.into_bytes(), warnings, code: 0 })
 }
 
 /// Every word of `search` is in `text`, perhaps with gaps between its letters; case does not count.

@@ -79,7 +79,7 @@ impl<'a> Sessions<'a> {
         } else {
             table(&listed.rows, all).into_bytes()
         };
-        Ok(Answer { text, warnings: listed.warnings })
+        Ok(Answer { text, warnings: listed.warnings, code: 0 })
     }
 
     fn show(&self, session: &OsStr, json: bool) -> Result<Answer, Refusal> {
@@ -91,7 +91,7 @@ impl<'a> Sessions<'a> {
             problems.iter().map(|problem| format!("Warning: {}: {problem}", file.display())).collect();
         let row = Row { summary, has_path: true, live };
         let text = if json { facts_json(&row, &opened) } else { facts(&row, &opened) };
-        Ok(Answer { text: text.into_bytes(), warnings })
+        Ok(Answer { text: text.into_bytes(), warnings, code: 0 })
     }
 
     /// A live session is named by its owner, any other by whoever holds its file's lock: this process.
@@ -126,7 +126,7 @@ impl<'a> Sessions<'a> {
         }
         if !yes {
             let question = format!("Delete {} for good? [y/N] ", file.display());
-            match (self.caller.confirm)(&question) {
+            match self.caller.person.confirm(&question) {
                 Some(true) => {}
                 Some(false) => return Err(refused("nothing was deleted")),
                 None => {

@@ -185,6 +185,7 @@ impl Actor {
             self.feed(Input::Command { request, command: AgentCommand::SetName(name) });
         }
         self.daemon.clean(self.environment.env.temp_dir());
+        self.ask_configured_servers();
         tracing::info!(session = self.info.id, cwd = %self.info.cwd.display(), "session loaded");
         loop {
             self.after_each();
@@ -297,6 +298,7 @@ impl Actor {
                 ticket.succeed(Some(&data));
             }
             SessionMessage::Compaction(CompactionDone(input)) => self.feed(input),
+            SessionMessage::Models(found) => self.take_found(found).await,
             SessionMessage::Late(client) => self.compact_is_late(client),
             SessionMessage::Attach(attachment) => self.attach(attachment),
             SessionMessage::Leave { client, leaving, on_disconnect, left } => {

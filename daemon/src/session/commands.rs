@@ -1,5 +1,7 @@
 //! Commands that change the session: each reaches the agent, the settings, or both.
 
+use std::time::Duration;
+
 use atomic_agent::AgentCommand;
 use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::Command;
@@ -22,6 +24,10 @@ impl Actor {
             Command::Prompt { message, images, streaming_behavior } => {
                 if self.info.unsupported_default && self.agent.model().is_none() {
                     return ticket.fail(UNSUPPORTED_DEFAULT);
+                }
+                self.look_at_models_file(&ticket).await;
+                if self.agent.model().is_none() {
+                    self.late_model().await;
                 }
                 if self.agent.is_paused() {
                     let command =
@@ -110,7 +116,10 @@ impl Actor {
                 self.navigate(ticket, &target_id, summarize, label);
             }
             Command::GetAvailableModels => self.get_available_models(ticket).await,
-            Command::RefreshModels => self.refresh_models(ticket).await,
+            Command::RefreshModels { allow_network, timeout_ms } => {
+                let within = allow_network.then_some(timeout_ms.map(Duration::from_millis));
+                self.refresh_models(ticket, within);
+            }
             Command::LoginProvider { provider, kind } => self.login(ticket, &provider, kind),
             Command::SaveProviderCredential { provider, key } => {
                 self.save_credential(ticket, provider, key).await;

@@ -19,6 +19,7 @@ mod models;
 pub mod open;
 mod reads;
 mod records;
+mod servers;
 mod shape;
 pub(crate) mod work;
 
@@ -173,6 +174,8 @@ pub enum SessionMessage {
     BashDone(work::BashDone),
     /// A step of a compaction is done.
     Compaction(compaction::CompactionDone),
+    /// The models were looked for again.
+    Models(servers::Found),
     /// This client has no more to ask, and what it still waits for took too long: its `compact` is cancelled.
     Late(u64),
     /// A client wants to hear and ask.

@@ -6,12 +6,12 @@ use atomic_agent::AgentCommand;
 use atomic_protocol::command::{ApiKey, LoginKind};
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::model::{Model, ThinkingLevel};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::actor::Actor;
 use super::commands::saved;
-use super::shape;
 use crate::settings;
+use crate::settings::credentials::{self, SHORT_WAIT};
 use crate::ticket::Ticket;
 
 impl Actor {
@@ -22,6 +22,7 @@ impl Actor {
         model_id: String,
         persist: bool,
     ) {
+        self.look_at_models_file(&ticket).await;
         let models = self.available().await;
         let found = models.into_iter().find(|model| model.provider == provider && model.id == model_id);
         let Some(model) = found else {
@@ -35,6 +36,7 @@ impl Actor {
 
     /// The next one of `--models`, else of those that can be used; `null` when there is no other.
     pub(super) async fn cycle_model(&mut self, ticket: Ticket, backward: bool, persist: bool) {
+        self.look_at_models_file(&ticket).await;
         let mut candidates = self.available().await;
         let is_scoped = !self.scope.is_empty();
         if is_scoped {
@@ -99,6 +101,7 @@ impl Actor {
     }
 
     pub(super) async fn get_available_models(&mut self, ticket: Ticket) {
+        self.look_at_models_file(&ticket).await;
         let models = self.available().await;
         let mut data = Vec::new();
         let mut object = ObjectWriter::begin(&mut data);
@@ -107,34 +110,8 @@ impl Actor {
         ticket.succeed(Some(&data));
     }
 
-    /// Reads the models file again. There is no catalog to fetch: it is part of the program.
-    pub(super) async fn refresh_models(&mut self, ticket: Ticket) {
-        let (registry, settings) = (self.registry.clone(), self.settings.clone());
-        let opening = self.info.opening.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let (registry, warnings) = registry.reloaded();
-            // What matches nothing was told when the session began.
-            let (scope, _) = shape::scope(&registry, &opening.options, &settings);
-            (registry, scope, warnings)
-        });
-        let Ok((registry, scope, warnings)) = read.await else {
-            return ticket.fail("Reading the models failed; the log of atomicd says why");
-        };
-        (self.registry, self.scope) = (registry, scope);
-        self.key_found_for = None;
-        let errors: Vec<Value> =
-            warnings.iter().map(|warning| json!({"provider": "models.json", "message": warning})).collect();
-        let models = self.available().await;
-        let mut data = Vec::new();
-        let mut object = ObjectWriter::begin(&mut data);
-        object.bool("aborted", false).value("errors", &errors);
-        self.write_catalog(&mut object, &models);
-        object.end();
-        ticket.succeed(Some(&data));
-    }
-
     /// The keys that every answer about models ends with (reference 1.5).
-    fn write_catalog(&self, object: &mut ObjectWriter<'_>, models: &[Arc<Model>]) {
+    pub(super) fn write_catalog(&self, object: &mut ObjectWriter<'_>, models: &[Arc<Model>]) {
         write_models(object, "models", models);
         write_models(object, "scopedModels", &self.scope);
         // Logins through a provider's page, and providers of extensions, are not built.
@@ -151,11 +128,8 @@ impl Actor {
     }
 
     pub(super) async fn save_credential(&mut self, ticket: Ticket, provider: String, key: ApiKey) {
-        let file = self.daemon.agent_dir.join("auth.json");
-        let write = saved(move || {
-            let credential = json!({"type": "api_key", "key": key.0});
-            settings::edit(&file, &[(&[&provider], Some(credential))])
-        });
+        let agent_dir = self.daemon.agent_dir.clone();
+        let write = saved(move || credentials::save_key(&agent_dir, &provider, &key.0, SHORT_WAIT));
         if let Err(error) = write.await {
             return ticket.fail(&error);
         }
@@ -170,12 +144,8 @@ impl Actor {
 
     /// Forgets what is kept for a provider, known or not; what the environment holds stays and is named.
     pub(super) async fn logout(&mut self, ticket: Ticket, provider: String) {
-        let file = self.daemon.agent_dir.join("auth.json");
-        let name = provider.clone();
-        let write = saved(move || match file.exists() {
-            true => settings::edit(&file, &[(&[&name], None)]),
-            false => Ok(()),
-        });
+        let (agent_dir, name) = (self.daemon.agent_dir.clone(), provider.clone());
+        let write = saved(move || credentials::forget(&agent_dir, &name, SHORT_WAIT).map(drop));
         if let Err(error) = write.await {
             return ticket.fail(&error);
         }

@@ -19,6 +19,7 @@ use atomic_tools::{SessionEnv, ToolEnvironment};
 use super::actor::Prepared;
 use super::branches::{Branch, BranchSource};
 use super::inputs::{self, Inputs};
+use super::servers::{self, Asked};
 use super::shape::{self, Chosen};
 use super::{Opening, SessionHandle, SessionInfo};
 use crate::clock;
@@ -613,10 +614,13 @@ impl Work {
         let registry = Registry::load(Setup {
             agent_dir: daemon.agent_dir.clone(),
             env: provider_env,
+            pool: daemon.pool.clone(),
             ..Setup::default()
         });
         notices.extend(registry.warnings().iter().cloned());
         let saved = context.model.as_ref();
+        let asked = Asked { options, saved, reattached, settings };
+        let registry = servers::open(registry, &daemon.http, &asked, &mut notices)?;
         let Chosen { registry, model, thinking: typed, scope, unsupported_default } =
             shape::choose_model(registry, options, saved, reattached, settings, &mut notices)?;
         let thinking = (options.thinking.filter(|_| !reattached))

@@ -6,7 +6,7 @@ use atomic_agent::prompt::PromptParts;
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::tool::ToolSpec;
-use atomic_providers::{Registry, demo};
+use atomic_providers::{Registry, demo, is_local};
 use atomic_tools::{DEFAULT_TOOLS, builtin_specs};
 
 use crate::context_files;
@@ -112,10 +112,15 @@ fn choose(
             }
             found => {
                 let reason = if found.is_some() { "no auth configured" } else { "model no longer exists" };
-                let other =
-                    registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref());
+                // What was said on the user's own machine is not sent elsewhere without a word of theirs.
+                let stays = is_local(provider);
+                let other = (!stays).then(|| {
+                    registry.initial(settings.default_provider.as_deref(), settings.default_model.as_deref())
+                });
+                let other = other.flatten();
                 let instead = match &other {
                     Some(model) => format!("Using {}/{}.", model.provider, model.id),
+                    None if stays => "No other is used in its place; choose one with set_model.".to_owned(),
                     None => "No other model is available.".to_owned(),
                 };
                 notices.push(format!("Could not restore model {provider}/{id} ({reason}). {instead}"));

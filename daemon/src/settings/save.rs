@@ -19,7 +19,7 @@ const LOCK: &str = "lock";
 pub(super) const FOREIGN_LOCK: &str = ".lock";
 
 /// How long a foreign writer is waited for. They hold the lock for one small write; a second is long.
-const FOREIGN_WAIT: Duration = Duration::from_secs(1);
+pub(super) const FOREIGN_WAIT: Duration = Duration::from_secs(1);
 
 /// How often it is looked at meanwhile.
 const FOREIGN_POLL: Duration = Duration::from_millis(20);
@@ -97,9 +97,39 @@ pub fn update(agent_dir: &Path, changes: &[(&str, Value)]) -> Result<(), Setting
 /// # Errors
 /// When the file is there and is not a JSON object, or cannot be read, locked or written. It is then as it was.
 pub fn edit(link: &Path, changes: &[Change<'_>]) -> Result<(), SettingsError> {
+    rewrite(link, Modes::Kept, FOREIGN_WAIT, |object| {
+        let mut after = object.to_owned();
+        for (key, value) in changes {
+            after = match (value, key) {
+                (Some(value), key) => set(&after, key, value, 0),
+                (None, [name]) => without(&after, name),
+                (None, _) => unreachable!("only keys of the outermost object are taken away"),
+            }?;
+        }
+        Ok(after)
+    })
+}
+
+/// Who may read the file afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Modes {
+    /// As before; a new file is the owner's only.
+    Kept,
+    /// The owner only, whatever it was.
+    Private,
+}
+
+/// Gives the file the text that `change` makes of the object in it, as [`edit`] says. A foreign writer is waited for as long
+/// as `wait`.
+pub(super) fn rewrite(
+    link: &Path,
+    modes: Modes,
+    wait: Duration,
+    change: impl FnOnce(&str) -> Result<String, NotAnObject>,
+) -> Result<(), SettingsError> {
     let directory = link.parent().unwrap_or(Path::new("."));
     make_directory(directory).map_err(io_error("make", directory))?;
-    let _turn = Turn::take(link)?;
+    let _turn = Turn::take(link, wait)?;
     // A link to nothing yet is replaced by a file.
     let path = link.canonicalize().unwrap_or_else(|_| link.to_owned());
     let before = match fs::read(&path) {
@@ -111,32 +141,24 @@ pub fn edit(link: &Path, changes: &[Change<'_>]) -> Result<(), SettingsError> {
     };
     let before = before.as_deref().unwrap_or("{}\n");
     let object = without_bom(before);
-    let mut after = object.to_owned();
-    for (key, value) in changes {
-        let changed = match (value, key) {
-            (Some(value), key) => set(&after, key, value, 0),
-            (None, [name]) => without(&after, name),
-            (None, _) => unreachable!("only keys of the outermost object are taken away"),
-        };
-        after = changed.map_err(|error| match error {
-            NotAnObject::OtherValue => SettingsError::NotAnObject { path: path.clone() },
-            NotAnObject::Syntax(error) => SettingsError::NotJson {
-                path: path.clone(),
-                line: error.line(),
-                column: error.column(),
-                reason: reason(&error),
-            },
-        })?;
-    }
-    if after == object {
+    let after = change(object).map_err(|error| match error {
+        NotAnObject::OtherValue => SettingsError::NotAnObject { path: path.clone() },
+        NotAnObject::Syntax(error) => SettingsError::NotJson {
+            path: path.clone(),
+            line: error.line(),
+            column: error.column(),
+            reason: reason(&error),
+        },
+    })?;
+    if after == object && (modes == Modes::Kept || is_private(&path)) {
         return Ok(());
     }
     let bom = &before[..before.len() - object.len()];
-    replace(&path, &[bom.as_bytes(), after.as_bytes()]).map_err(io_error("write", &path))
+    replace(&path, modes, &[bom.as_bytes(), after.as_bytes()]).map_err(io_error("write", &path))
 }
 
 /// The text of `object` without the key `name`: the other fields keep their text, each on a line of its own.
-fn without(object: &str, name: &str) -> Result<String, NotAnObject> {
+pub(super) fn without(object: &str, name: &str) -> Result<String, NotAnObject> {
     let fields = Fields::parse(object)?;
     if fields.get(name).is_none() {
         return Ok(object.to_owned());
@@ -159,7 +181,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Setti
 }
 
 /// The text of `object` with `value` at `key`. `depth` is how deep the object lies, for the indentation of new lines.
-fn set(object: &str, key: &[&str], value: &Value, depth: usize) -> Result<String, NotAnObject> {
+pub(super) fn set(object: &str, key: &[&str], value: &Value, depth: usize) -> Result<String, NotAnObject> {
     let fields = Fields::parse(object)?;
     let (name, rest) = key.split_first().expect("a key has a name");
     let new = |old: &str| match rest {
@@ -207,7 +229,7 @@ fn indented(value: &Value, depth: usize) -> String {
 }
 
 /// Writes a new file beside `path` and puts it in its place.
-fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+fn replace(path: &Path, modes: Modes, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.new", std::process::id()));
     let temporary = PathBuf::from(temporary);
@@ -219,7 +241,8 @@ fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
             file.write_all(part)?;
         }
         match fs::metadata(path) {
-            Ok(old) => file.set_permissions(old.permissions())?,
+            Ok(old) if modes == Modes::Kept => file.set_permissions(old.permissions())?,
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -242,14 +265,14 @@ struct Turn {
 }
 
 impl Turn {
-    fn take(file: &Path) -> Result<Turn, SettingsError> {
+    fn take(file: &Path, wait: Duration) -> Result<Turn, SettingsError> {
         let path = file.with_extension(LOCK);
         let ours = open_private_file(&path).map_err(io_error("lock", &path))?;
         ours.lock().map_err(io_error("lock", &path))?;
         let mut foreign = file.as_os_str().to_owned();
         foreign.push(FOREIGN_LOCK);
         let foreign = PathBuf::from(foreign);
-        let until = Instant::now() + FOREIGN_WAIT;
+        let until = Instant::now() + wait;
         loop {
             match fs::create_dir(&foreign) {
                 Ok(()) => return Ok(Turn { foreign, _ours: ours }),
@@ -287,6 +310,17 @@ fn open_private_file(path: &Path) -> io::Result<File> {
 #[cfg(unix)]
 fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600)
+}
+
+#[cfg(unix)]
+fn is_private(path: &Path) -> bool {
+    let mode = fs::metadata(path).map(|status| std::os::unix::fs::MetadataExt::mode(&status));
+    mode.is_ok_and(|mode| mode & 0o077 == 0)
+}
+
+#[cfg(not(unix))]
+fn is_private(_path: &Path) -> bool {
+    true
 }
 
 /// A user's own directories are private on Windows by inheritance.

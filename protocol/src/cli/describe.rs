@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
 use super::flags::{self, Flag, WORDS, grammar};
-use super::{Dialect, HELP, LOG_LEVELS, OnDisconnect, SHELLS, help};
+use super::{AUTH_ACTIONS, Dialect, HELP, LOG_LEVELS, OnDisconnect, SHELLS, help};
 use crate::model::ThinkingLevel;
 
 /// What has the value of a file's path.
@@ -48,6 +48,10 @@ pub fn command() -> Command {
         .subcommand(verb("sessions", flags::SESSIONS, help::SESSIONS_HELP).args([
             Arg::new("ACTION").help("list, show, rename, export or delete"),
             Arg::new("ARGUMENTS").num_args(0..),
+        ]))
+        .subcommand(verb("auth", flags::AUTH, help::AUTH_HELP).args([
+            Arg::new("ACTION").required(true).value_parser(PossibleValuesParser::new(AUTH_ACTIONS)),
+            Arg::new("PROVIDER"),
         ]))
         .subcommand(
             verb("attach", flags::ONLY_WORDS, help::ATTACH_HELP).args([Arg::new("SESSION").required(true)]),

@@ -118,6 +118,9 @@ pub(super) const SESSIONS: &[Flag] = &[
     HELP,
 ];
 
+/// Those of `atomic auth`.
+pub(super) const AUTH: &[Flag] = &[flag("json", "", Takes::Nothing), HELP];
+
 /// Those of verbs that take words only.
 pub(super) const ONLY_WORDS: &[Flag] = &[HELP];
 

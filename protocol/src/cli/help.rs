@@ -9,6 +9,7 @@ Usage: atomic --mode rpc [OPTIONS]                        commands on stdin, ans
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...    run the messages, events on stdout
        atomic -p [OPTIONS] [MESSAGE|@FILE]...             run the messages, the last answer's text on stdout
        atomic attach ID | sessions                        join a session that exists; list and manage them
+       atomic auth login | logout | list | check          keys of providers
        atomic status | stop | restart | logs | trust | export | completions | man
 
 A message may also come on stdin; @FILE puts a text or an image before the first message. The first client starts
@@ -84,7 +85,7 @@ Usage: atomic --mode rpc [OPTIONS]
        atomic -p [OPTIONS] [MESSAGE|@FILE]...
        atomic --mode json [OPTIONS] [MESSAGE|@FILE]...
        atomic attach ID
-       atomic sessions | status | stop | restart | logs | trust | export | completions | man
+       atomic sessions | auth | status | stop | restart | logs | trust | export | completions | man
 
 Try 'atomic --help' for all options.
 ";
@@ -177,6 +178,26 @@ Examples
   atomic sessions
   atomic sessions list --all beans
   atomic sessions delete 0198c2f1
+";
+
+pub(super) const AUTH_HELP: &str = "\
+Keep keys of providers, say where each comes from, and check them. Sessions that are live use a new key at once.
+
+Usage: atomic auth login PROVIDER       ask for a key, or read one from stdin; it is never an argument
+       atomic auth logout PROVIDER      forget it
+       atomic auth list                 providers with a key, and where it comes from; never the key
+       atomic auth check [PROVIDER]     ask each provider with one request that costs nothing
+
+Keys are kept in auth.json of the agent directory, for the user alone. 'login openrouter' on a terminal opens the page
+where OpenRouter makes one.
+
+  --json   Print JSON (list and check)
+  Exit code: 0 done, all keys work; 1 otherwise
+
+Examples
+  atomic auth login anthropic
+  echo \"$KEY\" | atomic auth login openai
+  atomic auth check
 ";
 
 pub(super) const ATTACH_HELP: &str = "\

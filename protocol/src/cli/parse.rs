@@ -8,12 +8,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::flags::{self, Flag, Given, Takes, WORDS, text};
 use super::help::{
-    ATTACH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, RESTART_HELP, SESSIONS_HELP,
-    STATUS_HELP, STOP_HELP, TRUST_HELP,
+    ATTACH_HELP, AUTH_HELP, COMPLETIONS_HELP, EXPORT_HELP, HELP, LOGS_HELP, MAN_HELP, RESTART_HELP,
+    SESSIONS_HELP, STATUS_HELP, STOP_HELP, TRUST_HELP,
 };
 use super::{
-    CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS, LogsOptions, OnDisconnect, OutputMode,
-    SHELLS, SessionOptions, SessionsAction, SessionsOptions,
+    AUTH_ACTIONS, AuthAction, AuthOptions, CliError, DEFAULT_LOG_LINES, Dialect, Invocation, LOG_LEVELS,
+    LogsOptions, OnDisconnect, OutputMode, SHELLS, SessionOptions, SessionsAction, SessionsOptions,
 };
 use crate::link::{OsText, PROGRAM_VERSION};
 use crate::model::ThinkingLevel;
@@ -62,6 +62,7 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
             }
         }
         Some("sessions") => sessions(read("sessions", flags::SESSIONS, true, rest)?),
+        Some("auth") => auth(read("auth", flags::AUTH, true, rest)?),
         Some("attach") => attach(rest),
         Some("export") => words("export", EXPORT_HELP, rest, 1..=2, |words| {
             let mut words = words.into_iter().map(PathBuf::from);
@@ -81,6 +82,41 @@ pub fn parse(argv: &[OsString]) -> Result<Invocation, CliError> {
         Some("man") => words("man", MAN_HELP, rest, 0..=0, |_| Ok(Invocation::Man)),
         Some("help") if rest.is_empty() => Ok(Invocation::Help(HELP)),
         _ => session(argv),
+    }
+}
+
+fn auth(mut given: Given) -> Result<Invocation, CliError> {
+    if given.has("help") {
+        return Ok(Invocation::Help(AUTH_HELP));
+    }
+    let json = given.has("json");
+    let mut words = given.values(WORDS).into_iter().map(text);
+    let verb = words.next().transpose()?.unwrap_or_default();
+    if !AUTH_ACTIONS.contains(&&*verb) {
+        let (word, known) = (if verb.is_empty() { "nothing" } else { &*verb }, AUTH_ACTIONS.join(", "));
+        return Err(CliError::new(format_args!(
+            "'auth' is to do {word}. Valid values: {known}\nTry 'atomic auth --help'."
+        )));
+    }
+    if json && matches!(&*verb, "login" | "logout") {
+        return Err(CliError::new(format_args!("'auth {verb}' takes no --json")));
+    }
+    let provider = words.next().transpose()?.filter(|provider| !provider.trim().is_empty());
+    let usage = AUTH_HELP.lines().find(|line| line.contains(&format!("auth {verb}"))).unwrap_or_default();
+    let usage = usage.trim_start_matches("Usage:").trim();
+    let usage = usage.split_once("  ").map_or(usage, |(usage, _)| usage);
+    // What follows may be a key: it is not repeated.
+    let wrong = || CliError::new(format_args!("Wrong number of arguments\nUsage: {usage}"));
+    let action = match (&*verb, provider) {
+        ("login", Some(provider)) => AuthAction::Login { provider },
+        ("logout", Some(provider)) => AuthAction::Logout { provider },
+        ("list", None) => AuthAction::List,
+        ("check", provider) => AuthAction::Check { provider },
+        _ => return Err(wrong()),
+    };
+    match words.next() {
+        None => Ok(Invocation::Auth(AuthOptions { action, json })),
+        Some(_) => Err(wrong()),
     }
 }
 

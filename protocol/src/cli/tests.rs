@@ -410,3 +410,30 @@ fn attach_is_rpc_mode_of_a_session_that_exists() {
         assert!(error.starts_with("Error: attach cannot be combined with --"), "{error}");
     }
 }
+
+#[test]
+fn auth_takes_a_provider_and_never_a_key() {
+    let auth = |words: &[&str]| {
+        let argv: Vec<OsString> = ["auth"].iter().chain(words).map(OsString::from).collect();
+        parse(&argv)
+    };
+    let action = |action, json| Ok(Invocation::Auth(AuthOptions { action, json }));
+    let p = || "p".to_owned();
+    assert_eq!(auth(&["login", "p"]), action(AuthAction::Login { provider: p() }, false));
+    assert_eq!(auth(&["logout", "p"]), action(AuthAction::Logout { provider: p() }, false));
+    assert_eq!(auth(&["list", "--json"]), action(AuthAction::List, true));
+    assert_eq!(auth(&["check", "p", "--json"]), action(AuthAction::Check { provider: Some(p()) }, true));
+    assert_eq!(auth(&["check"]), action(AuthAction::Check { provider: None }, false));
+    assert!(matches!(auth(&["login", "--help"]), Ok(Invocation::Help(text)) if text.contains("auth login")));
+    for (words, want) in [
+        (&[][..], "'auth' is to do nothing. Valid values: login, logout, list, check"),
+        (&["forget"], "'auth' is to do forget"),
+        (&["login"], "Usage: atomic auth login PROVIDER\n"),
+        (&["login", "p", "sk-secret"], "Wrong number of arguments"),
+        (&["list", "p"], "Usage: atomic auth list\n"),
+        (&["logout", "p", "--json"], "takes no --json"),
+    ] {
+        let error = auth(words).unwrap_err().text;
+        assert!(error.contains(want) && !error.contains("sk-secret"), "{words:?}: {error}");
+    }
+}

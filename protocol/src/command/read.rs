@@ -98,10 +98,11 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
         },
         "get_available_models" => Command::GetAvailableModels,
         "refresh_models" => {
-            read.optional_number("timeoutMs")?;
-            read.flag("allowNetwork")?;
             read.flag("force")?;
-            Command::RefreshModels
+            let allow_network =
+                matches!(fields.get("allowNetwork"), None | Some("null")) || read.flag("allowNetwork")?;
+            let timeout_ms = read.optional_millis("timeoutMs")?;
+            Command::RefreshModels { allow_network, timeout_ms }
         }
         "login_provider" => Command::LoginProvider {
             provider: read.string("provider")?,
@@ -229,11 +230,15 @@ impl Reader<'_> {
         }
     }
 
-    fn optional_number(&self, field: &str) -> Result<(), String> {
+    /// A time in milliseconds; what is below nothing is nothing.
+    fn optional_millis(&self, field: &str) -> Result<Option<u64>, String> {
         match self.fields.get(field) {
-            None | Some("null") => Ok(()),
-            Some(text) if text.parse::<f64>().is_ok() => Ok(()),
-            Some(_) => Err(self.invalid(field, "a number")),
+            None | Some("null") => Ok(None),
+            // The cast takes what is too large as the largest.
+            Some(text) => text
+                .parse::<f64>()
+                .map(|number| Some(number as u64))
+                .map_err(|_| self.invalid(field, "a number")),
         }
     }
 

@@ -76,6 +76,7 @@ impl Session {
             agent_dir: self.dir.path().to_owned(),
             env: self.env.iter().cloned().collect::<Env>(),
             options: RequestOptions { deadline: self.deadline, ..RequestOptions::default() },
+            ..Setup::default()
         });
         assert!(registry.warnings().is_empty(), "{:?}", registry.warnings());
         registry
