@@ -38,6 +38,7 @@ pub mod compaction;
 pub mod context;
 mod effect;
 mod failure;
+mod fallback;
 mod hook;
 mod ids;
 mod input;
@@ -65,6 +66,7 @@ use atomic_protocol::tool::ToolSpec;
 
 pub use compacting::CompactionPolicy;
 pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
+pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
@@ -74,6 +76,7 @@ pub use retry::RetryPolicy;
 use crate::commands::PendingPrompt;
 use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
+use crate::fallback::Chain;
 use crate::prompt::PromptParts;
 use crate::queue::Queues;
 use crate::run::Run;
@@ -102,6 +105,8 @@ pub struct Config {
     pub retry: RetryPolicy,
     /// When the conversation is shortened.
     pub compaction: CompactionPolicy,
+    /// Who takes the place of a model that fails, in order of preference.
+    pub fallback_models: Vec<FallbackModel>,
 }
 
 /// One session's agent.
@@ -130,6 +135,7 @@ pub struct Agent {
     retry: RetryPolicy,
     /// Retries of the current streak of failures.
     retries: u32,
+    chain: Chain,
     /// Aborts to answer when the run is over.
     aborts: Vec<RequestId>,
     /// Shell commands that ended during a run, to be appended between turns.
@@ -171,6 +177,7 @@ impl Agent {
             run: None,
             retry: config.retry,
             retries: 0,
+            chain: Chain::new(config.fallback_models),
             aborts: Vec::new(),
             bash: Vec::new(),
             call_ids: HashSet::new(),

@@ -6,7 +6,7 @@ use atomic_protocol::command::QueueMode;
 use atomic_protocol::model::Model;
 
 use crate::prompt::PromptParts;
-use crate::{Agent, CompactionPolicy, RetryPolicy};
+use crate::{Agent, CompactionPolicy, FallbackModel, RetryPolicy};
 
 /// The part of [`crate::Config`] that files decide and that may change while a session lives.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Reloaded {
     pub retry: RetryPolicy,
     /// When the conversation is shortened.
     pub compaction: CompactionPolicy,
+    /// Who takes the place of a model that fails.
+    pub fallback_models: Vec<FallbackModel>,
 }
 
 impl Agent {
@@ -39,6 +41,7 @@ impl Agent {
         self.queues.follow_up_mode = reloaded.follow_up_mode;
         self.retry = reloaded.retry;
         self.compaction_policy = reloaded.compaction;
+        self.set_fallback_models(reloaded.fallback_models);
     }
 
     /// What the system prompt is made of now.

@@ -228,6 +228,7 @@ impl Agent {
                 let is_result = role.as_deref() == Some("toolResult");
                 if role.as_deref() == Some("user") {
                     self.recovery.renew();
+                    self.chain.renew();
                 }
                 let id = self.append_message(message.clone());
                 let run = self.active();
@@ -262,6 +263,7 @@ impl Agent {
                 self.emit(Event::AgentEnd { messages, will_retry });
             }
             Then::Settle => {
+                self.restore_model();
                 self.flush_bash();
                 let aborted = self.active().aborted;
                 self.emit(Event::AgentSettled { aborted });
@@ -341,6 +343,13 @@ impl Agent {
     fn write_answer(&mut self, typed: AssistantMessage, message: Raw) {
         let id = self.append(message_entry(&message));
         self.context.push((id.clone(), message.clone()));
+        match typed.stop_reason {
+            StopReason::Aborted => {}
+            StopReason::Error => {
+                self.chain.answered(Some(typed.error_message.as_deref().unwrap_or_default()));
+            }
+            _ => self.chain.answered(None),
+        }
         let run = self.active();
         run.messages.push((id, message.clone()));
         let calls = typed.tool_calls().next().is_some();
@@ -399,6 +408,9 @@ impl Agent {
             self.active().steps.extend([Step::AgentEnd, Step::AfterRun]);
             return;
         }
+        if !had_tools {
+            self.restore_model();
+        }
         let deliver = self.deliver(queued);
         let steps = &mut self.active().steps;
         steps.push_back(Step::TurnStart);
@@ -427,6 +439,9 @@ impl Agent {
     }
 
     fn go_on(&mut self) {
+        if self.fall_back(true) {
+            return;
+        }
         let wanted = self.manual_compaction();
         let run = self.active();
         let ends = (run.failure.is_some() && !run.aborted) || run.keep_queue;
@@ -440,6 +455,7 @@ impl Agent {
 
     /// Starts a run for what waits in the queues.
     pub(crate) fn run_queues(&mut self) {
+        self.restore_model();
         let mut queued = self.queues.take_steering();
         if queued.is_empty() {
             queued = self.queues.take_follow_up();

@@ -13,7 +13,7 @@ use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
 use atomic_protocol::model::{ModelEvent, ModelFailure};
 use atomic_protocol::tool::ToolOutput;
-use support::{World, calls, done, text, using};
+use support::{World, calls, done, fallbacks, text, using};
 
 /// SplitMix64: small, seeded, good enough to pick cases.
 struct Dice(u64);
@@ -37,12 +37,30 @@ const STEPS: usize = 1 + 3 + 12 + 1;
 /// Recoveries that one user message may bring: overflow, truncation, and three continuations at the output limit.
 const RECOVERIES: usize = 5;
 
+/// Retries of a failed call.
+const RETRIES: usize = 3;
+
+/// Models that may take the place of one that fails.
+const FALLBACKS: [&str; 2] = ["f1", "f2"];
+
+/// An assistant message that is neither a failure nor aborted.
+fn is_answer(message: &Raw) -> bool {
+    let text = message.as_str();
+    text.contains(r#""role":"assistant""#)
+        && !text.contains(r#""stopReason":"error""#)
+        && !text.contains(r#""stopReason":"aborted""#)
+}
+
 fn play(seed: u64) {
     let mut dice = Dice(seed);
     let mut world = World::with_window(WINDOW, 500);
     let mut admitted: Vec<(u64, String)> = Vec::new();
     let mut cleared: Vec<String> = Vec::new();
     let failing = dice.roll(4) == 0;
+    let candidates = dice.roll(FALLBACKS.len() + 1);
+    world.agent.set_fallback_models(fallbacks(&FALLBACKS[..candidates]));
+    // The model that the user chose last.
+    let mut chosen = "m";
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
         let name = format!("m{step}");
@@ -97,7 +115,10 @@ fn play(seed: u64) {
                     0 => AgentCommand::SetName(name),
                     1 => AgentCommand::AbortRetry,
                     2 => AgentCommand::SetAutoRetry(dice.roll(3) > 0),
-                    _ => AgentCommand::SetModel(support::model("other", dice.roll(2) == 0)),
+                    _ => {
+                        chosen = ["other", FALLBACKS[0]][dice.roll(2)];
+                        AgentCommand::SetModel(support::model(chosen, dice.roll(2) == 0))
+                    }
                 });
             }
             8 => {
@@ -148,6 +169,16 @@ fn play(seed: u64) {
     let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
     let users = world.delivered.len();
     assert!(retried <= users * RECOVERIES, "{retried} retries for {users} user messages");
+    // So are other models: each once for a user message; and whoever is in place has its retries.
+    let fallen = count(|event| matches!(event, Event::ModelFallbackStart { .. }));
+    assert!(
+        fallen <= users * candidates,
+        "{fallen} fallbacks to {candidates} models for {users} user messages"
+    );
+    let answered = count(|event| matches!(event, Event::MessageEnd { message } if is_answer(message)));
+    let most = (answered + fallen + users) * (RETRIES + 1) + users * RECOVERIES;
+    assert!(world.calls.len() <= most, "{} requests, {most} at most", world.calls.len());
+    assert_eq!(world.agent.model().unwrap().id, chosen, "at rest the model is the one the user chose");
     let starts = world.events.iter().filter(|event| matches!(event, Event::AgentStart)).count();
     let ends = world.events.iter().filter(|event| matches!(event, Event::AgentEnd { .. })).count();
     assert_eq!(starts, ends);
@@ -225,7 +256,10 @@ fn advance(world: &mut World, dice: &mut Dice, name: &str) {
                 events.insert(1, usage);
                 world.answer(events);
             }
-            0 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("500"))]),
+            0 => {
+                let failure = ["500", "401 bad key"][dice.roll(2)];
+                world.answer(vec![ModelEvent::Failed(ModelFailure::new(failure))]);
+            }
             1 => world.answer(text("piece")[..3].to_vec()),
             2 => world.answer(calls(&[(name, "t"), ("same", "u")], StopReason::ToolUse)),
             3 => world.answer(calls(&[("same", "s"), ("same", "nope")], StopReason::ToolUse)),
