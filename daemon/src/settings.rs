@@ -53,6 +53,8 @@ pub struct Settings {
     pub model_thinking_levels: BTreeMap<String, ThinkingLevel>,
     /// `enabledModels`: patterns of the models to choose from; none is all.
     pub enabled_models: Option<Vec<String>>,
+    /// `fallbackModels`: who takes the place of a model that fails, as `provider/id` or `provider/id:level`, in order.
+    pub fallback_models: Vec<String>,
     /// `steeringMode`.
     pub steering_mode: QueueMode,
     /// `followUpMode`.
@@ -355,6 +357,7 @@ impl Layers {
                 })
                 .unwrap_or_default(),
             enabled_models: self.texts("enabledModels"),
+            fallback_models: self.texts("fallbackModels").unwrap_or_default(),
             steering_mode: self.queue_mode("steeringMode"),
             follow_up_mode: self.queue_mode("followUpMode"),
             shell_path: self.text("shellPath"),

@@ -34,6 +34,9 @@ impl Actor {
                     }
                     self.key_found_for = self.agent.model().map(|model| model.provider.clone());
                 }
+                if self.agent.is_idle() {
+                    self.look_for_fallbacks().await;
+                }
                 let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
                 self.agent.set_date(clock::local_date(tz.as_deref()));
                 let text = self.expanded(message).await;
@@ -158,6 +161,7 @@ impl Actor {
         {
             return ticket.fail(&refusal);
         }
+        self.look_for_fallbacks().await;
         self.ask(ticket, AgentCommand::Compact { query: instructions });
     }
 

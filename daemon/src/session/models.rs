@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::actor::Actor;
 use super::commands::saved;
+use super::fallback;
 use super::shape;
 use crate::settings;
 use crate::ticket::Ticket;
@@ -115,12 +116,13 @@ impl Actor {
             let (registry, warnings) = registry.reloaded();
             // What matches nothing was told when the session began.
             let (scope, _) = shape::scope(&registry, &opening.options, &settings);
-            (registry, scope, warnings)
+            let fallbacks = fallback::resolve(&registry, &settings, &mut Vec::new());
+            (registry, scope, fallbacks, warnings)
         });
-        let Ok((registry, scope, warnings)) = read.await else {
+        let Ok((registry, scope, fallbacks, warnings)) = read.await else {
             return ticket.fail("Reading the models failed; the log of atomicd says why");
         };
-        (self.registry, self.scope) = (registry, scope);
+        (self.registry, self.scope, self.fallbacks) = (registry, scope, fallbacks);
         self.key_found_for = None;
         let errors: Vec<Value> =
             warnings.iter().map(|warning| json!({"provider": "models.json", "message": warning})).collect();

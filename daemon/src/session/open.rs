@@ -18,6 +18,7 @@ use atomic_tools::{SessionEnv, ToolEnvironment};
 
 use super::actor::Prepared;
 use super::branches::{Branch, BranchSource};
+use super::fallback;
 use super::inputs::{self, Inputs};
 use super::shape::{self, Chosen};
 use super::{Opening, SessionHandle, SessionInfo};
@@ -598,6 +599,7 @@ impl Work {
             })
             .or(settings.default_thinking_level)
             .unwrap_or(ThinkingLevel::Medium);
+        let fallbacks = fallback::resolve(&registry, settings, &mut notices);
         let tools = shape::choose_tools(options, settings, &mut notices);
         let sources = inputs.sources(&daemon.agent_dir, &opening, &cwd);
         let prompt = shape::prompt_parts(&sources, &inputs.resources, None, &mut notices)?;
@@ -616,6 +618,7 @@ impl Work {
                 follow_up_mode: settings.follow_up_mode,
                 retry: inputs::retry_policy(&settings.retry),
                 compaction: inputs::compaction_policy(&settings.compaction),
+                fallback_models: fallback::usable(&registry, &fallbacks),
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );
@@ -646,6 +649,7 @@ impl Work {
             record,
             name,
             scope,
+            fallbacks,
         };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
         Ok((prepared, notices))
