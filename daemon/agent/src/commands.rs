@@ -313,6 +313,10 @@ impl Agent {
         if self.model.is_none() {
             return self.answer(pending.request, Err(NO_MODEL.to_owned()));
         }
+        self.ledger.next_run();
+        if let Some(why) = self.session_refusal() {
+            return self.answer(pending.request, Err(why));
+        }
         if self.make_room() {
             pending.hook = None;
             self.preflight = Some(pending);

@@ -183,6 +183,9 @@ impl Agent {
         if self.model.is_none() {
             return self.answer(request, Err(NO_MODEL.to_owned()));
         }
+        if let Some(why) = self.session_refusal() {
+            return self.answer(request, Err(why));
+        }
         self.manual.pending.push(request);
         if self.manual.pending.len() > 1 {
             return;
@@ -310,6 +313,9 @@ impl Agent {
     }
 
     fn ask_planner(&mut self, plan: Plan) {
+        if let Some(why) = self.refusal() {
+            return self.without_planner(plan, &why);
+        }
         let stage = self.plan(PlanStage::Ask(plan));
         self.at(stage);
     }

@@ -184,6 +184,7 @@ impl Agent {
         let open_calls = self.open_calls();
         self.cancel_tools();
         let run = self.run.take().expect("a run is active");
+        self.ledger.next_run();
         let aborted = run.aborted;
         if let Some(Waiting::Model(call, _)) = &run.waiting
             && started(*call)

@@ -125,7 +125,8 @@ impl Agent {
             let in_use = is_same(model, current) && (lasting || level == self.thinking);
             let blocked = self.chain.blocked.iter().any(|blocked| is_same(blocked, model));
             let tried = self.chain.tried.iter().any(|(tried, at)| is_same(tried, model) && *at == level);
-            (!in_use && !blocked && !tried).then(|| (model.clone(), level))
+            let affordable = self.ledger.refusal(model).is_none();
+            (!in_use && !blocked && !tried && affordable).then(|| (model.clone(), level))
         })
     }
 

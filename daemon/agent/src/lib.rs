@@ -43,6 +43,7 @@ mod hook;
 mod ids;
 mod input;
 mod join;
+mod limits;
 mod overflow;
 pub mod prompt;
 mod queue;
@@ -70,6 +71,7 @@ pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+pub use limits::{Budget, Limits, Spent};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
@@ -77,6 +79,7 @@ use crate::commands::PendingPrompt;
 use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
 use crate::fallback::Chain;
+use crate::limits::Ledger;
 use crate::prompt::PromptParts;
 use crate::queue::Queues;
 use crate::run::Run;
@@ -107,6 +110,10 @@ pub struct Config {
     pub compaction: CompactionPolicy,
     /// Who takes the place of a model that fails, in order of preference.
     pub fallback_models: Vec<FallbackModel>,
+    /// What may be used.
+    pub limits: Limits,
+    /// What the session used so far, as its file says.
+    pub spent: Spent,
 }
 
 /// One session's agent.
@@ -136,6 +143,7 @@ pub struct Agent {
     /// Retries of the current streak of failures.
     retries: u32,
     chain: Chain,
+    ledger: Ledger,
     /// Aborts to answer when the run is over.
     aborts: Vec<RequestId>,
     /// Shell commands that ended during a run, to be appended between turns.
@@ -178,6 +186,7 @@ impl Agent {
             retry: config.retry,
             retries: 0,
             chain: Chain::new(config.fallback_models),
+            ledger: Ledger::new(config.limits, config.spent),
             aborts: Vec::new(),
             bash: Vec::new(),
             call_ids: HashSet::new(),
@@ -224,6 +233,7 @@ impl Agent {
                 self.planner_timer(timer);
             }
             Input::Planned { plan, outcome } => self.planned(plan, outcome),
+            Input::Spent { usage } => self.ledger.spend(&usage, false),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
             Input::Context { plan, messages } => self.rebuilt(plan, messages),
             Input::BashFinished { message } => self.bash_finished(message),

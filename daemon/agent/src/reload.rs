@@ -6,7 +6,7 @@ use atomic_protocol::command::QueueMode;
 use atomic_protocol::model::Model;
 
 use crate::prompt::PromptParts;
-use crate::{Agent, CompactionPolicy, FallbackModel, RetryPolicy};
+use crate::{Agent, CompactionPolicy, FallbackModel, Limits, RetryPolicy};
 
 /// The part of [`crate::Config`] that files decide and that may change while a session lives.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Reloaded {
     pub compaction: CompactionPolicy,
     /// Who takes the place of a model that fails.
     pub fallback_models: Vec<FallbackModel>,
+    /// What may be used.
+    pub limits: Limits,
 }
 
 impl Agent {
@@ -42,6 +44,7 @@ impl Agent {
         self.retry = reloaded.retry;
         self.compaction_policy = reloaded.compaction;
         self.set_fallback_models(reloaded.fallback_models);
+        self.ledger.limit(reloaded.limits);
     }
 
     /// What the system prompt is made of now.

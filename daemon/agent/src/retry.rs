@@ -111,7 +111,7 @@ impl Agent {
     pub(crate) fn will_retry(&mut self) -> bool {
         let (retries, policy) = (self.retries, self.retry);
         let run = self.active();
-        let failure = run.failure.as_ref().filter(|_| !run.aborted);
+        let failure = run.failure.as_ref().filter(|_| !run.aborted && !run.refused);
         failure.is_some_and(|failure| policy.delay(retries + 1, failure).is_some()) || self.will_fall_back()
     }
 
@@ -123,7 +123,9 @@ impl Agent {
             self.end_retries(Some(CANCELLED));
             return false;
         };
-        let Some(delay_ms) = self.retry.delay(self.retries + 1, &failure) else {
+        let refused = run.refused;
+        let delay_ms = self.retry.delay(self.retries + 1, &failure).filter(|_| !refused);
+        let Some(delay_ms) = delay_ms else {
             if self.fall_back(false) {
                 return true;
             }

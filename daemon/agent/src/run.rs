@@ -43,7 +43,7 @@ pub(crate) struct Run {
     pub(crate) failure: Option<ModelFailure>,
     /// How the last answer ended.
     pub(crate) ending: Option<Ending>,
-    /// The last request was not sent, since it would not have fitted.
+    /// The last request was not sent: it would not have fitted, or a limit forbids it.
     pub(crate) refused: bool,
     /// A system prompt that holds for this run only.
     system: Option<String>,
@@ -172,6 +172,9 @@ impl Agent {
                 if self.active().aborted {
                     return self.aborted_answer();
                 }
+                if let Some(why) = self.refusal() {
+                    return self.refuse_call(why);
+                }
                 let messages = self.context.iter().map(|(_, message)| message.clone()).collect();
                 self.ask_then(Hook::Context { messages }, Then::Call);
             }
@@ -185,12 +188,7 @@ impl Agent {
             }
             Step::AfterTurn => self.after_turn(),
             Step::NextTurn => self.next_turn(true),
-            Step::Unsent(error) => {
-                self.active().refused = true;
-                let model =
-                    self.model.clone().expect("a run starts only with a model, and a model is only replaced");
-                self.finish_answer(Answer::new(&model, self.now), End::Failed(ModelFailure::new(error)));
-            }
+            Step::Unsent(error) => self.refuse_call(error),
             Step::AgentEnd => {
                 let messages: Vec<Raw> =
                     self.active().messages.iter().map(|(_, message)| message.clone()).collect();
@@ -268,9 +266,17 @@ impl Agent {
                 let aborted = self.active().aborted;
                 self.emit(Event::AgentSettled { aborted });
                 self.run = None;
+                self.ledger.next_run();
                 self.answer_aborts();
             }
         }
+    }
+
+    /// Ends the turn without a request, with this error.
+    fn refuse_call(&mut self, error: String) {
+        self.active().refused = true;
+        let model = self.model.clone().expect("a run starts only with a model, and a model is only replaced");
+        self.finish_answer(Answer::new(&model, self.now), End::Failed(ModelFailure::new(error)));
     }
 
     fn call_model(&mut self, messages: Option<Vec<Raw>>) {
@@ -343,6 +349,7 @@ impl Agent {
     fn write_answer(&mut self, typed: AssistantMessage, message: Raw) {
         let id = self.append(message_entry(&message));
         self.context.push((id.clone(), message.clone()));
+        self.ledger.spend(&typed.usage, true);
         match typed.stop_reason {
             StopReason::Aborted => {}
             StopReason::Error => {

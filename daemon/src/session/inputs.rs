@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use atomic_agent::compaction::Parameters;
 use atomic_agent::prompt::PromptParts;
-use atomic_agent::{CompactionPolicy, FallbackModel, Reloaded, RetryPolicy};
+use atomic_agent::{Budget, CompactionPolicy, FallbackModel, Limits, Reloaded, RetryPolicy};
+use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::Model;
 use atomic_providers::Registry;
@@ -17,7 +18,7 @@ use super::open::warning;
 use super::shape;
 use crate::resources::trust::{self, Question};
 use crate::resources::{self, Resources, Sources};
-use crate::settings::{CompactionSettings, RetrySettings, Settings};
+use crate::settings::{CompactionSettings, LimitSettings, RetrySettings, Settings};
 use crate::ticket::Ticket;
 
 /// Settings and resources, and what they were looked for with.
@@ -120,6 +121,16 @@ pub(super) fn compaction_policy(settings: &CompactionSettings) -> CompactionPoli
     }
 }
 
+/// The agent's part of the settings and the command line, which goes before them.
+pub(super) fn limits(settings: &LimitSettings, options: &SessionOptions) -> Limits {
+    let run = Budget {
+        max_turns: options.max_turns.or(settings.run.max_turns),
+        max_cost: options.max_cost.or(settings.run.max_cost),
+        ..settings.run
+    };
+    Limits { run, session: settings.session, priced: atomic_providers::price_is_known }
+}
+
 /// What a reload found.
 struct Found {
     inputs: Inputs,
@@ -171,6 +182,7 @@ impl Actor {
             retry: retry_policy(&settings.retry),
             compaction: compaction_policy(&settings.compaction),
             fallback_models: usable,
+            limits: limits(&settings.limits, &self.info.opening.options),
         });
         self.environment.shell_path = settings.shell_path.clone().map(PathBuf::from);
         self.environment.shell_command_prefix = settings.shell_command_prefix.clone();

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::{Agent, Config, IdSource};
+use atomic_agent::{Agent, Config, IdSource, Spent};
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::Hello;
@@ -265,6 +265,8 @@ fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -
             "--exclude-tools",
             !options.exclude_tools.is_empty() && options.exclude_tools != made_with.exclude_tools,
         ),
+        ("--max-turns", options.max_turns.is_some() && options.max_turns != made_with.max_turns),
+        ("--max-cost", options.max_cost.is_some() && options.max_cost != made_with.max_cost),
         (
             "--system-prompt",
             options.system_prompt.is_some() && options.system_prompt != made_with.system_prompt,
@@ -619,6 +621,8 @@ impl Work {
                 retry: inputs::retry_policy(&settings.retry),
                 compaction: inputs::compaction_policy(&settings.compaction),
                 fallback_models: fallback::usable(&registry, &fallbacks),
+                limits: inputs::limits(&settings.limits, options),
+                spent: spent(&store),
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );
@@ -654,6 +658,12 @@ impl Work {
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
         Ok((prepared, notices))
     }
+}
+
+/// What a session used so far, on all its branches, as its file says.
+fn spent(store: &Store) -> Spent {
+    let stats = store.stats();
+    Spent { cost: stats.cost, turns: stats.assistant_messages, tokens: stats.tokens.total() }
 }
 
 /// A line for a person's stderr.

@@ -65,6 +65,7 @@ fn every_key_is_read() {
           \"retry\": {\"enabled\": false, \"maxRetries\": 5.0, \"baseDelayMs\": 10},
           \"compaction\": {\"enabled\": false, \"reserveTokens\": 1, \"compression_ratio\": 0.25,
                          \"preserve_recent\": 0, \"query\": \"q\"},
+          \"limits\": {\"maxCost\": 1.5, \"maxTurns\": 20, \"session\": {\"maxTokens\": 1e6, \"maxCost\": 9}},
           \"daemon\": {\"idleExit\": \"never\", \"unloadAfter\": \"2h\", \"onDisconnect\": \"keep\",
                      \"durability\": \"entry\", \"logLevel\": \"debug\"},
           \"theme\": \"dark\"
@@ -99,6 +100,10 @@ fn every_key_is_read() {
             compression_ratio: 0.25,
             preserve_recent: 0,
             query: Some("q".into()),
+        },
+        limits: LimitSettings {
+            run: Budget { max_cost: Some(1.5), max_turns: Some(20), max_tokens: None },
+            session: Budget { max_cost: Some(9.0), max_turns: None, max_tokens: Some(1_000_000) },
         },
         daemon: DaemonSettings {
             idle_exit: None,

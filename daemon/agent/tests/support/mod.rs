@@ -9,7 +9,8 @@ use atomic_agent::compaction::{Begun, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
     Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, FallbackModel, Hook, HookAnswer, HookId,
-    Input, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, TimerId, ToolRunId,
+    Input, Limits, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, Spent,
+    TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
@@ -119,6 +120,8 @@ impl World {
             retry: RetryPolicy::default(),
             compaction: CompactionPolicy { reserve_tokens: 1000, ..CompactionPolicy::default() },
             fallback_models: Vec::new(),
+            limits: Limits::default(),
+            spent: Spent::default(),
             steering_mode: QueueMode::OneAtATime,
             follow_up_mode: QueueMode::OneAtATime,
         };
@@ -545,5 +548,6 @@ pub(crate) fn reloaded(world: &World) -> Reloaded {
         retry: RetryPolicy::default(),
         compaction: CompactionPolicy { reserve_tokens: 1000, ..CompactionPolicy::default() },
         fallback_models: world.agent.fallback_models().to_vec(),
+        limits: Limits::default(),
     }
 }
