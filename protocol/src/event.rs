@@ -680,7 +680,7 @@ mod tests {
             event.write_line(&mut out);
             assert_eq!(String::from_utf8(out).unwrap().trim_end_matches('\n'), line);
         }
-        assert_eq!(names.len(), 23, "an event without a line in the corpus");
+        assert_eq!(names.len(), 25, "an event without a line in the corpus");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Agent {
                 self.abort_retry();
                 self.answer(request, Ok(None));
             }
-            AgentCommand::Compact { query } => self.compact(request, query),
+            AgentCommand::Compact(parameters) => self.compact(request, parameters),
             AgentCommand::AbortCompaction => {
                 self.answer(request, Ok(None));
                 self.abort_compaction();

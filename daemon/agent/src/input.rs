@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::{Block, Usage};
@@ -190,10 +190,7 @@ pub enum AgentCommand {
     /// Give a retry up that is being waited for.
     AbortRetry,
     /// Shorten the conversation; answer when that is done. An active run is aborted first.
-    Compact {
-        /// What matters, instead of what the settings say.
-        query: Option<String>,
-    },
+    Compact(CompactParameters),
     /// Give up shortening the conversation, whoever asked for it.
     AbortCompaction,
     /// Shorten the conversation by itself, or not.

@@ -65,7 +65,11 @@ impl Budget {
     /// Which limit is reached, in words; `scope` has used `spent`, and the settings' names begin with `names`.
     fn reached(&self, spent: &Spent, scope: &str, names: &str) -> Option<String> {
         if let Some(most) = self.max_turns.filter(|most| spent.turns >= *most) {
-            return Some(format!("{scope} has made {} turns, and {names}.maxTurns is {most}.", spent.turns));
+            let turns = if spent.turns == 1 { "turn" } else { "turns" };
+            return Some(format!(
+                "{scope} has made {} {turns}, and {names}.maxTurns is {most}.",
+                spent.turns
+            ));
         }
         if let Some(most) = self.max_cost.filter(|most| spent.cost >= *most) {
             let (used, most) = (dollars(spent.cost), dollars(most));

@@ -6,8 +6,8 @@
 mod support;
 
 use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, HookAnswer, Input};
-use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_agent::{AgentCommand, Budget, HookAnswer, Input, Limits, Reloaded};
+use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
@@ -59,6 +59,11 @@ fn play(seed: u64) {
     let failing = dice.roll(4) == 0;
     let candidates = dice.roll(FALLBACKS.len() + 1);
     world.agent.set_fallback_models(fallbacks(&FALLBACKS[..candidates]));
+    // Some runs may make only so many turns.
+    let most_turns = [None, None, Some(3)][dice.roll(3)];
+    let run = Budget { max_turns: most_turns, ..Budget::default() };
+    let limited = Reloaded { limits: Limits { run, ..Limits::default() }, ..support::reloaded(&world) };
+    world.agent.reload(limited);
     // The model that the user chose last.
     let mut chosen = "m";
     for step in 0..60 {
@@ -106,7 +111,7 @@ fn play(seed: u64) {
                 world.ask(match dice.roll(6) {
                     0 => AgentCommand::AbortCompaction,
                     1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
-                    _ => AgentCommand::Compact { query: None },
+                    _ => AgentCommand::Compact(CompactParameters::default()),
                 });
             }
             7 if failing => world.full = dice.roll(3) == 0,
@@ -169,6 +174,13 @@ fn play(seed: u64) {
     let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
     let users = world.delivered.len();
     assert!(retried <= users * RECOVERIES, "{retried} retries for {users} user messages");
+    if let Some(most) = most_turns {
+        let runs = world.events.split(|event| matches!(event, Event::AgentSettled { .. }));
+        let turns = runs.map(|run| run.iter().filter(|event| matches!(event, Event::TurnStart)).count());
+        // One more says that it was the last, and one says that the run was aborted.
+        let turns = turns.max().unwrap_or_default() as u64;
+        assert!(turns <= most + 2, "{turns} turns in a run that may have {most}");
+    }
     // So are other models: each once for a user message; and whoever is in place has its retries.
     let fallen = count(|event| matches!(event, Event::ModelFallbackStart { .. }));
     assert!(
