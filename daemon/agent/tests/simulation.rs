@@ -8,6 +8,7 @@ mod support;
 use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
 use atomic_agent::{AgentCommand, Budget, HookAnswer, Input, Limits, Reloaded};
 use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
+use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
@@ -191,6 +192,13 @@ fn play(seed: u64) {
     let most = (answered + fallen + users) * (RETRIES + 1) + users * RECOVERIES;
     assert!(world.calls.len() <= most, "{} requests, {most} at most", world.calls.len());
     assert_eq!(world.agent.model().unwrap().id, chosen, "at rest the model is the one the user chose");
+    if !failing {
+        let written = world.file.iter().rev().find_map(|entry| match &entry.body {
+            EntryBody::ModelChange { model_id, .. } => Some(model_id.as_str()),
+            _ => None,
+        });
+        assert_eq!(written.unwrap_or("m"), chosen, "and so it is in the file");
+    }
     let starts = world.events.iter().filter(|event| matches!(event, Event::AgentStart)).count();
     let ends = world.events.iter().filter(|event| matches!(event, Event::AgentEnd { .. })).count();
     assert_eq!(starts, ends);
