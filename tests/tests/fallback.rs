@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
-use atomic_tests::{API_KEY, MODEL, ModelServer, PLAIN_MODEL, PROVIDER, Record, Sandbox, anthropic, kinds};
+use atomic_tests::{
+    API_KEY, MODEL, ModelServer, PLAIN_MODEL, PROVIDER, Record, Sandbox, anthropic, eventually, kinds,
+};
 use serde_json::{Value, json};
 
 /// A second provider at the same address, without a key until it is saved.
@@ -117,7 +119,7 @@ fn a_name_that_is_no_model_is_told_and_reload_reads_the_list_again() {
     let mut shim = sandbox.rpc();
     shim.get("get_state");
     let told = "Warning: fallbackModels: Model \"mock/nothing\" not found.";
-    assert!(shim.stderr().contains(told), "{}", shim.stderr());
+    eventually(told, || shim.stderr().contains(told).then_some(()));
     sandbox.write_settings(&json!({"retry": {"maxRetries": 0}, "fallbackModels": [plain()]}));
     assert!(shim.ask(json!({"type": "reload"})).succeeded());
     shim.prompt("1", "hi");
