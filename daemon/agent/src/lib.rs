@@ -15,6 +15,8 @@
 //!                    │ no
 //!                agent_end ──► failed in passing? ──yes──► wait ──► next run
 //!                    │ no
+//!                    ├──► failed for good? ──yes──► another model, if there is one ──► next run
+//!                    │ no
 //!                    ├──► window full? ──yes──► compaction ──► next run, or on
 //!                    ├──► queue not empty? ──yes──► next run
 //!                    │ no
@@ -27,7 +29,8 @@
 //! 3. every command is answered exactly once;
 //! 4. no admitted message is lost or delivered twice;
 //! 5. every tool call of a finished answer gets a result;
-//! 6. what `message_end` announced is what was appended before it (but for the one message that reports a failed append).
+//! 6. at rest the model is the one the user chose;
+//! 7. what `message_end` announced is what was appended before it (but for the one message that reports a failed append).
 
 #![forbid(unsafe_code)]
 
