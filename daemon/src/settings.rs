@@ -19,6 +19,7 @@ use std::time::Duration;
 pub mod credentials;
 mod save;
 
+use atomic_agent::Budget;
 pub use atomic_protocol::cli::OnDisconnect;
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::json;
@@ -54,6 +55,8 @@ pub struct Settings {
     pub model_thinking_levels: BTreeMap<String, ThinkingLevel>,
     /// `enabledModels`: patterns of the models to choose from; none is all.
     pub enabled_models: Option<Vec<String>>,
+    /// `fallbackModels`: who takes the place of a model that fails, as `provider/id` or `provider/id:level`, in order.
+    pub fallback_models: Vec<String>,
     /// `steeringMode`.
     pub steering_mode: QueueMode,
     /// `followUpMode`.
@@ -89,6 +92,8 @@ pub struct Settings {
     pub retry: RetrySettings,
     /// `compaction`.
     pub compaction: CompactionSettings,
+    /// `limits`.
+    pub limits: LimitSettings,
     /// `daemon`.
     pub daemon: DaemonSettings,
 }
@@ -126,6 +131,15 @@ pub struct CompactionSettings {
     pub preserve_recent: u64,
     /// `query`: what matters; none is found out from the conversation.
     pub query: Option<String>,
+}
+
+/// `limits`: what a run and a session may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LimitSettings {
+    /// `maxCost` (US dollars), `maxTurns`, `maxTokens`: each run.
+    pub run: Budget,
+    /// The same below `session`: all of the session.
+    pub session: Budget,
 }
 
 /// `daemon`: how atomicd lives. Read from the global file only where one daemon serves all projects (`idle_exit`,
@@ -326,6 +340,19 @@ impl Layers {
         self.read(key, "a whole number, 0 or more", whole)
     }
 
+    fn budget(&mut self, key: &str) -> Budget {
+        let mut whole_number = |name: &str| {
+            self.read(&format!("{key}.{name}"), "a whole number above 0", |value| {
+                whole(value).filter(|number| *number > 0)
+            })
+        };
+        let (max_turns, max_tokens) = (whole_number("maxTurns"), whole_number("maxTokens"));
+        let max_cost = self.read(&format!("{key}.maxCost"), "a number of US dollars above 0", |value| {
+            value.as_f64().filter(|cost| *cost > 0.0 && cost.is_finite())
+        });
+        Budget { max_cost, max_turns, max_tokens }
+    }
+
     fn word<T: Default>(&mut self, key: &str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> T {
         self.read(key, expected, |value| parse(value.as_str()?)).unwrap_or_default()
     }
@@ -356,6 +383,7 @@ impl Layers {
                 })
                 .unwrap_or_default(),
             enabled_models: self.texts("enabledModels"),
+            fallback_models: self.texts("fallbackModels").unwrap_or_default(),
             steering_mode: self.queue_mode("steeringMode"),
             follow_up_mode: self.queue_mode("followUpMode"),
             shell_path: self.text("shellPath"),
@@ -400,6 +428,7 @@ impl Layers {
                 preserve_recent: self.count("compaction.preserve_recent").unwrap_or(2),
                 query: self.text("compaction.query"),
             },
+            limits: LimitSettings { run: self.budget("limits"), session: self.budget("limits.session") },
             daemon: DaemonSettings {
                 idle_exit: self.time("daemon.idleExit", Duration::from_secs(30 * 60)),
                 unload_after: self.time("daemon.unloadAfter", Duration::from_secs(10 * 60)),

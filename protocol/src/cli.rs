@@ -32,7 +32,7 @@ const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"]
 pub const DEFAULT_LOG_LINES: usize = 50;
 
 /// What the command line asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     /// Print this on stdout, exit 0; no daemon is asked.
     Help(&'static str),
@@ -248,7 +248,7 @@ impl Dialect {
 }
 
 /// Options that shape a session.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct SessionOptions {
     /// How the caller wants to be served.
     pub mode: OutputMode,
@@ -286,6 +286,10 @@ pub struct SessionOptions {
     pub no_tools: bool,
     /// `--no-builtin-tools`.
     pub no_builtin_tools: bool,
+    /// `--max-turns`: most turns of a run, above 0; absent: the setting `limits.maxTurns` decides.
+    pub max_turns: Option<u64>,
+    /// `--max-cost`: most US dollars of a run, above 0; absent: the setting `limits.maxCost` decides.
+    pub max_cost: Option<f64>,
     /// `--system-prompt`: a text or the path of a file.
     pub system_prompt: Option<String>,
     /// `--append-system-prompt`, in order: texts or paths.
@@ -356,6 +360,8 @@ impl fmt::Debug for SessionOptions {
             .field("exclude_tools", &self.exclude_tools)
             .field("no_tools", &self.no_tools)
             .field("no_builtin_tools", &self.no_builtin_tools)
+            .field("max_turns", &self.max_turns)
+            .field("max_cost", &self.max_cost)
             .field("no_context_files", &self.no_context_files)
             .field("prompt_templates", &self.prompt_templates)
             .field("skills", &self.skills)

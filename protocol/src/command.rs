@@ -145,6 +145,8 @@ pub enum Command {
     Compact {
         /// What to keep, in words.
         custom_instructions: Option<String>,
+        /// How far, this time.
+        parameters: CompactParameters,
     },
     /// Shorten the conversation by itself when it grows too long, or not.
     SetAutoCompaction {
@@ -276,6 +278,17 @@ pub enum LoginKind {
     ApiKey,
     /// On a page of the provider.
     Oauth,
+}
+
+/// How far a conversation is shortened, where it differs from the settings `compaction.*`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompactParameters {
+    /// Part of the lines to keep, above 0 and below 1.
+    pub compression_ratio: Option<f64>,
+    /// Newest messages to keep whole.
+    pub preserve_recent: Option<u64>,
+    /// What matters; trimmed and not empty.
+    pub query: Option<String>,
 }
 
 /// A key that `Debug` does not show.

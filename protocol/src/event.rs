@@ -159,6 +159,28 @@ pub enum Event {
         /// `set`, `cycle`, `restore`, `fallback`.
         source: String,
     },
+    /// A model failed, and one of `fallbackModels` takes its place for the rest of the user's turn.
+    ModelFallbackStart {
+        /// The model that failed, `provider/id`.
+        from: String,
+        /// The one that takes its place, `provider/id`.
+        to: String,
+        /// How it failed.
+        reason: String,
+        /// Which change of models this is in the user's turn, from 1.
+        attempt: u32,
+    },
+    /// The model in use is the user's own again.
+    ModelFallbackEnd {
+        /// The last model of the chain answered.
+        success: bool,
+        /// The model that took the place, `provider/id`.
+        from: Option<String>,
+        /// The user's model, `provider/id`; absent when the user chose another meanwhile.
+        to: Option<String>,
+        /// Why there was no answer.
+        final_error: Option<String>,
+    },
     /// The session has another thinking level.
     ThinkingLevelChanged {
         /// The effective one.
@@ -288,6 +310,8 @@ impl Event {
             Event::SummarizationRetryAttemptStart { .. } => "summarization_retry_attempt_start",
             Event::SummarizationRetryFinished => "summarization_retry_finished",
             Event::ModelChanged { .. } => "model_changed",
+            Event::ModelFallbackStart { .. } => "model_fallback_start",
+            Event::ModelFallbackEnd { .. } => "model_fallback_end",
             Event::ThinkingLevelChanged { .. } => "thinking_level_changed",
             Event::SessionInfoChanged { .. } => "session_info_changed",
             Event::ExtensionError { .. } => "extension_error",
@@ -382,6 +406,18 @@ impl Event {
                     object.raw("previousModel", previous.bytes());
                 }
                 object.str("source", source);
+            }
+            Event::ModelFallbackStart { from, to, reason, attempt } => {
+                object.str("from", from).str("to", to).str("reason", reason);
+                object.int("attempt", i64::from(*attempt));
+            }
+            Event::ModelFallbackEnd { success, from, to, final_error } => {
+                object.bool("success", *success);
+                for (key, text) in [("from", from), ("to", to), ("finalError", final_error)] {
+                    if let Some(text) = text {
+                        object.str(key, text);
+                    }
+                }
             }
             Event::ThinkingLevelChanged { level } => {
                 object.str("level", level);
@@ -481,6 +517,18 @@ impl Event {
                 model: raw("model")?,
                 previous_model: raw("previousModel"),
                 source: string("source")?,
+            },
+            "model_fallback_start" => Event::ModelFallbackStart {
+                from: string("from")?,
+                to: string("to")?,
+                reason: string("reason")?,
+                attempt: fields.get("attempt")?.parse().ok()?,
+            },
+            "model_fallback_end" => Event::ModelFallbackEnd {
+                success: fields.get("success")? == "true",
+                from: string("from"),
+                to: string("to"),
+                final_error: string("finalError"),
             },
             "thinking_level_changed" => Event::ThinkingLevelChanged { level: string("level")? },
             "extension_error" => Event::ExtensionError {
@@ -592,6 +640,9 @@ mod tests {
             r#"{"type":"auto_retry_end","success":true,"attempt":2}"#,
             r#"{"type":"auto_retry_end","success":false,"attempt":3,"finalError":"529 overloaded_error: Overloaded"}"#,
             r#"{"type":"model_changed","model":{"id":"m"},"previousModel":{"id":"n"},"source":"set"}"#,
+            r#"{"type":"model_fallback_start","from":"a/b","to":"c/d","reason":"529 busy","attempt":1}"#,
+            r#"{"type":"model_fallback_end","success":true,"from":"c/d","to":"a/b"}"#,
+            r#"{"type":"model_fallback_end","success":false,"from":"c/d","finalError":"529 busy"}"#,
             r#"{"type":"thinking_level_changed","level":"off"}"#,
             r#"{"type":"compaction_start","reason":"manual"}"#,
             r#"{"type":"compaction_start","reason":"threshold","midTurn":true}"#,
@@ -629,7 +680,7 @@ mod tests {
             event.write_line(&mut out);
             assert_eq!(String::from_utf8(out).unwrap().trim_end_matches('\n'), line);
         }
-        assert_eq!(names.len(), 23, "an event without a line in the corpus");
+        assert_eq!(names.len(), 25, "an event without a line in the corpus");
     }
 
     #[test]

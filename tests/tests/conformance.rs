@@ -262,7 +262,7 @@ macro_rules! corpus {
 }
 
 corpus! {
-    prompting, state, models, thinking, queues, compaction, retry, bash, session, branches, commands, errors,
+    prompting, state, models, thinking, queues, compaction, retry, fallback, bash, session, branches, commands, errors,
 }
 
 /// All lines of the corpus that the client sends, or that it gets.

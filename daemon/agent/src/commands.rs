@@ -83,6 +83,7 @@ impl Agent {
                 self.answer(request, Ok(Some(Raw::from_trusted(data.into()))));
             }
             AgentCommand::SetThinking(wish) => {
+                self.chain.wish(wish);
                 let level = self.model.as_ref().map_or(wish, |model| model.clamp_thinking(wish));
                 self.change_thinking(level);
                 let mut data = Vec::new();
@@ -98,6 +99,7 @@ impl Agent {
                 let data = match self.next_thinking() {
                     None => Raw::null(),
                     Some(next) => {
+                        self.chain.wish(next);
                         self.change_thinking(next);
                         let mut data = Vec::new();
                         let mut object = ObjectWriter::begin(&mut data);
@@ -148,7 +150,7 @@ impl Agent {
                 self.abort_retry();
                 self.answer(request, Ok(None));
             }
-            AgentCommand::Compact { query } => self.compact(request, query),
+            AgentCommand::Compact(parameters) => self.compact(request, parameters),
             AgentCommand::AbortCompaction => {
                 self.answer(request, Ok(None));
                 self.abort_compaction();
@@ -197,13 +199,14 @@ impl Agent {
         if !same {
             self.emit(Event::ModelChanged {
                 model: model.raw.clone(),
-                previous_model: previous.map(|old| old.raw.clone()),
+                previous_model: previous.as_ref().map(|old| old.raw.clone()),
                 source: source.to_owned(),
             });
         }
+        self.leave_chain(previous.as_ref());
     }
 
-    fn change_thinking(&mut self, level: ThinkingLevel) {
+    pub(crate) fn change_thinking(&mut self, level: ThinkingLevel) {
         if level != self.thinking {
             self.thinking = level;
             self.append(EntryBody::ThinkingLevelChange { level: level.as_str().to_owned() });
@@ -310,6 +313,10 @@ impl Agent {
         if self.model.is_none() {
             return self.answer(pending.request, Err(NO_MODEL.to_owned()));
         }
+        self.ledger.next_run();
+        if let Some(why) = self.session_refusal() {
+            return self.answer(pending.request, Err(why));
+        }
         if self.make_room() {
             pending.hook = None;
             self.preflight = Some(pending);
@@ -337,6 +344,7 @@ impl Agent {
             // The file failed before: the message must be in it before the prompt is accepted, else it is refused.
             self.broken = false;
             self.recovery.renew();
+            self.chain.renew();
             let id = self.append_message(user.clone());
             run.messages.push((id.clone(), user.clone()));
             run.steps.push_back(Step::Announced(user));

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use atomic_protocol::command::CompactParameters;
 use atomic_protocol::entry::{EntryBody, EntryId};
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
 use atomic_protocol::json::Raw;
@@ -124,7 +125,8 @@ enum Stage {
 pub(crate) struct Manual {
     /// Who asked, while it has not begun.
     pending: Vec<RequestId>,
-    query: Option<String>,
+    /// How far, where it differs from the settings.
+    wanted: CompactParameters,
     /// The run that was ended for it would have gone on with the queues.
     resume: bool,
     /// Prompts, with their requests.
@@ -173,7 +175,7 @@ impl Agent {
         self.compaction.is_none() && self.manual.pending.is_empty() && self.manual.parked.is_empty()
     }
 
-    pub(crate) fn compact(&mut self, request: RequestId, query: Option<String>) {
+    pub(crate) fn compact(&mut self, request: RequestId, wanted: CompactParameters) {
         if let Some(compacting) =
             self.compaction.as_mut().filter(|compacting| compacting.cause == Cause::Manual)
         {
@@ -183,11 +185,14 @@ impl Agent {
         if self.model.is_none() {
             return self.answer(request, Err(NO_MODEL.to_owned()));
         }
+        if let Some(why) = self.session_refusal() {
+            return self.answer(request, Err(why));
+        }
         self.manual.pending.push(request);
         if self.manual.pending.len() > 1 {
             return;
         }
-        self.manual.query = query;
+        self.manual.wanted = wanted;
         if let Some(pending) = &mut self.preflight {
             pending.abort();
             self.cancel_compaction();
@@ -215,9 +220,13 @@ impl Agent {
         if requests.is_empty() {
             return self.manual_ended();
         }
-        let query = self.manual.query.take();
-        let mut parameters = self.compaction_policy.parameters.clone();
-        parameters.query = query.or(parameters.query);
+        let wanted = std::mem::take(&mut self.manual.wanted);
+        let usual = self.compaction_policy.parameters.clone();
+        let parameters = Parameters {
+            compression_ratio: wanted.compression_ratio.unwrap_or(usual.compression_ratio),
+            preserve_recent: wanted.preserve_recent.unwrap_or(usual.preserve_recent),
+            query: wanted.query.or(usual.query),
+        };
         self.start_compaction(Cause::Manual, false, parameters, requests);
     }
 
@@ -310,6 +319,9 @@ impl Agent {
     }
 
     fn ask_planner(&mut self, plan: Plan) {
+        if let Some(why) = self.refusal() {
+            return self.without_planner(plan, &why);
+        }
         let stage = self.plan(PlanStage::Ask(plan));
         self.at(stage);
     }

@@ -29,6 +29,8 @@ struct Open {
     agent: bool,
     turn: bool,
     message: bool,
+    /// A `model_fallback_start` without its end.
+    fallback: bool,
     /// A `compaction_start` without its end: why, and whether between turns.
     compaction: Option<(CompactionReason, bool)>,
 }
@@ -79,6 +81,8 @@ impl Announced {
                 }
             },
             Event::CompactionEnd(_) => |open| open.compaction = None,
+            Event::ModelFallbackStart { .. } => |open| open.fallback = true,
+            Event::ModelFallbackEnd { .. } => |open| open.fallback = false,
             _ => return self.emitted += 1,
         };
         change(&mut self.open);
@@ -108,6 +112,10 @@ impl Announced {
 
     pub(crate) fn compaction(&self) -> Option<(CompactionReason, bool)> {
         self.open.compaction
+    }
+
+    pub(crate) fn in_fallback(&self) -> bool {
+        self.open.fallback
     }
 
     pub(crate) fn in_message(&self) -> bool {
@@ -161,7 +169,10 @@ impl Agent {
         self.compaction_broke(error, performed);
         if self.run.is_some() {
             self.end_broken_run(error, &dropped, &lost);
-        } else if settled {
+        } else {
+            self.chain_broke(error, &dropped);
+        }
+        if settled && self.run.is_none() && self.announced.open.unsettled {
             self.emit(Event::AgentSettled { aborted: false });
         }
     }
@@ -173,6 +184,7 @@ impl Agent {
         let open_calls = self.open_calls();
         self.cancel_tools();
         let run = self.run.take().expect("a run is active");
+        self.ledger.next_run();
         let aborted = run.aborted;
         if let Some(Waiting::Model(call, _)) = &run.waiting
             && started(*call)
@@ -213,6 +225,7 @@ impl Agent {
             self.emit(Event::AgentEnd { messages, will_retry: false });
         }
         self.end_retries(Some(error));
+        self.chain_broke(error, dropped);
         if self.announced.open.unsettled {
             self.emit(Event::AgentSettled { aborted });
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::Block;
+use atomic_protocol::message::{Block, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
 
@@ -84,6 +84,11 @@ pub enum Input {
         plan: PlanId,
         /// What came of it.
         outcome: PlanOutcome,
+    },
+    /// A call that leaves no answer in the conversation, such as a planner's, used this. Fed before what came of it.
+    Spent {
+        /// Tokens and money.
+        usage: Usage,
     },
     /// The session's file was copied, as `Backup` asked for.
     BackedUp {
@@ -185,10 +190,7 @@ pub enum AgentCommand {
     /// Give a retry up that is being waited for.
     AbortRetry,
     /// Shorten the conversation; answer when that is done. An active run is aborted first.
-    Compact {
-        /// What matters, instead of what the settings say.
-        query: Option<String>,
-    },
+    Compact(CompactParameters),
     /// Give up shortening the conversation, whoever asked for it.
     AbortCompaction,
     /// Shorten the conversation by itself, or not.

@@ -7,9 +7,9 @@ use crate::run::{Then, Waiting};
 
 impl Agent {
     /// The records that bring a joiner up to date: the run, the turn, the answer so far, the running tools, a compaction
-    /// under way. Empty when nothing of that was announced.
+    /// under way, and before them that another model is in the place of the user's. Empty when nothing of that was announced.
     pub fn joining(&self) -> Vec<Event> {
-        let mut events = Vec::new();
+        let mut events: Vec<Event> = self.chain.joining().into_iter().collect();
         let compaction =
             self.announced.compaction().map(|(reason, mid_turn)| Event::CompactionStart { reason, mid_turn });
         if !self.announced.in_agent() {

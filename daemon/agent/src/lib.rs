@@ -15,6 +15,8 @@
 //!                    │ no
 //!                agent_end ──► failed in passing? ──yes──► wait ──► next run
 //!                    │ no
+//!                    ├──► failed for good? ──yes──► another model, if there is one ──► next run
+//!                    │ no
 //!                    ├──► window full? ──yes──► compaction ──► next run, or on
 //!                    ├──► queue not empty? ──yes──► next run
 //!                    │ no
@@ -27,7 +29,8 @@
 //! 3. every command is answered exactly once;
 //! 4. no admitted message is lost or delivered twice;
 //! 5. every tool call of a finished answer gets a result;
-//! 6. what `message_end` announced is what was appended before it (but for the one message that reports a failed append).
+//! 6. at rest the model is the one the user chose;
+//! 7. what `message_end` announced is what was appended before it (but for the one message that reports a failed append).
 
 #![forbid(unsafe_code)]
 
@@ -38,10 +41,12 @@ pub mod compaction;
 pub mod context;
 mod effect;
 mod failure;
+mod fallback;
 mod hook;
 mod ids;
 mod input;
 mod join;
+mod limits;
 mod overflow;
 pub mod prompt;
 mod queue;
@@ -65,15 +70,19 @@ use atomic_protocol::tool::ToolSpec;
 
 pub use compacting::CompactionPolicy;
 pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
+pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+pub use limits::{Budget, Limits, Spent};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
 use crate::commands::PendingPrompt;
 use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
+use crate::fallback::Chain;
+use crate::limits::Ledger;
 use crate::prompt::PromptParts;
 use crate::queue::Queues;
 use crate::run::Run;
@@ -102,6 +111,12 @@ pub struct Config {
     pub retry: RetryPolicy,
     /// When the conversation is shortened.
     pub compaction: CompactionPolicy,
+    /// Who takes the place of a model that fails, in order of preference.
+    pub fallback_models: Vec<FallbackModel>,
+    /// What may be used.
+    pub limits: Limits,
+    /// What the session used so far, as its file says.
+    pub spent: Spent,
 }
 
 /// One session's agent.
@@ -130,6 +145,8 @@ pub struct Agent {
     retry: RetryPolicy,
     /// Retries of the current streak of failures.
     retries: u32,
+    chain: Chain,
+    ledger: Ledger,
     /// Aborts to answer when the run is over.
     aborts: Vec<RequestId>,
     /// Shell commands that ended during a run, to be appended between turns.
@@ -171,6 +188,8 @@ impl Agent {
             run: None,
             retry: config.retry,
             retries: 0,
+            chain: Chain::new(config.fallback_models),
+            ledger: Ledger::new(config.limits, config.spent),
             aborts: Vec::new(),
             bash: Vec::new(),
             call_ids: HashSet::new(),
@@ -217,6 +236,7 @@ impl Agent {
                 self.planner_timer(timer);
             }
             Input::Planned { plan, outcome } => self.planned(plan, outcome),
+            Input::Spent { usage } => self.ledger.spend(&usage, false),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
             Input::Context { plan, messages } => self.rebuilt(plan, messages),
             Input::BashFinished { message } => self.bash_finished(message),

@@ -6,7 +6,7 @@ use atomic_protocol::command::QueueMode;
 use atomic_protocol::model::Model;
 
 use crate::prompt::PromptParts;
-use crate::{Agent, CompactionPolicy, RetryPolicy};
+use crate::{Agent, CompactionPolicy, FallbackModel, Limits, RetryPolicy};
 
 /// The part of [`crate::Config`] that files decide and that may change while a session lives.
 #[derive(Clone, Debug)]
@@ -23,6 +23,10 @@ pub struct Reloaded {
     pub retry: RetryPolicy,
     /// When the conversation is shortened.
     pub compaction: CompactionPolicy,
+    /// Who takes the place of a model that fails.
+    pub fallback_models: Vec<FallbackModel>,
+    /// What may be used.
+    pub limits: Limits,
 }
 
 impl Agent {
@@ -39,6 +43,8 @@ impl Agent {
         self.queues.follow_up_mode = reloaded.follow_up_mode;
         self.retry = reloaded.retry;
         self.compaction_policy = reloaded.compaction;
+        self.set_fallback_models(reloaded.fallback_models);
+        self.ledger.limit(reloaded.limits);
     }
 
     /// What the system prompt is made of now.

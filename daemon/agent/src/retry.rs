@@ -107,15 +107,15 @@ impl RetryPolicy {
 }
 
 impl Agent {
-    /// The run failed in a way that passes, and will be tried again.
+    /// The run failed and will be tried again: in a way that passes, or with another model.
     pub(crate) fn will_retry(&mut self) -> bool {
         let (retries, policy) = (self.retries, self.retry);
         let run = self.active();
-        let failure = run.failure.as_ref().filter(|_| !run.aborted);
-        failure.is_some_and(|failure| policy.delay(retries + 1, failure).is_some())
+        let failure = run.failure.as_ref().filter(|_| !run.aborted && !run.refused);
+        failure.is_some_and(|failure| policy.delay(retries + 1, failure).is_some()) || self.will_fall_back()
     }
 
-    /// After `agent_end`: waits for another try if the run failed in a way that passes.
+    /// After `agent_end`: waits for another try if the run failed in a way that passes, or gives it to another model.
     pub(crate) fn retry_failure(&mut self) -> bool {
         let run = self.active();
         let failure = if run.aborted { None } else { run.failure.clone() };
@@ -123,7 +123,12 @@ impl Agent {
             self.end_retries(Some(CANCELLED));
             return false;
         };
-        let Some(delay_ms) = self.retry.delay(self.retries + 1, &failure) else {
+        let refused = run.refused;
+        let delay_ms = self.retry.delay(self.retries + 1, &failure).filter(|_| !refused);
+        let Some(delay_ms) = delay_ms else {
+            if self.fall_back(false) {
+                return true;
+            }
             self.end_retries(Some(&failure.message));
             return false;
         };
@@ -183,7 +188,7 @@ impl Agent {
 }
 
 /// Whether a failure may pass by itself.
-fn passes(failure: &ModelFailure) -> bool {
+pub(crate) fn passes(failure: &ModelFailure) -> bool {
     let text = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if overflow::says_too_long(&failure.message) {

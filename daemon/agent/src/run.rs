@@ -43,7 +43,7 @@ pub(crate) struct Run {
     pub(crate) failure: Option<ModelFailure>,
     /// How the last answer ended.
     pub(crate) ending: Option<Ending>,
-    /// The last request was not sent, since it would not have fitted.
+    /// The last request was not sent: it would not have fitted, or a limit forbids it.
     pub(crate) refused: bool,
     /// A system prompt that holds for this run only.
     system: Option<String>,
@@ -172,6 +172,9 @@ impl Agent {
                 if self.active().aborted {
                     return self.aborted_answer();
                 }
+                if let Some(why) = self.refusal() {
+                    return self.refuse_call(why);
+                }
                 let messages = self.context.iter().map(|(_, message)| message.clone()).collect();
                 self.ask_then(Hook::Context { messages }, Then::Call);
             }
@@ -185,12 +188,7 @@ impl Agent {
             }
             Step::AfterTurn => self.after_turn(),
             Step::NextTurn => self.next_turn(true),
-            Step::Unsent(error) => {
-                self.active().refused = true;
-                let model =
-                    self.model.clone().expect("a run starts only with a model, and a model is only replaced");
-                self.finish_answer(Answer::new(&model, self.now), End::Failed(ModelFailure::new(error)));
-            }
+            Step::Unsent(error) => self.refuse_call(error),
             Step::AgentEnd => {
                 let messages: Vec<Raw> =
                     self.active().messages.iter().map(|(_, message)| message.clone()).collect();
@@ -228,6 +226,7 @@ impl Agent {
                 let is_result = role.as_deref() == Some("toolResult");
                 if role.as_deref() == Some("user") {
                     self.recovery.renew();
+                    self.chain.renew();
                 }
                 let id = self.append_message(message.clone());
                 let run = self.active();
@@ -262,13 +261,22 @@ impl Agent {
                 self.emit(Event::AgentEnd { messages, will_retry });
             }
             Then::Settle => {
+                self.restore_model();
                 self.flush_bash();
                 let aborted = self.active().aborted;
                 self.emit(Event::AgentSettled { aborted });
                 self.run = None;
+                self.ledger.next_run();
                 self.answer_aborts();
             }
         }
+    }
+
+    /// Ends the turn without a request, with this error.
+    fn refuse_call(&mut self, error: String) {
+        self.active().refused = true;
+        let model = self.model.clone().expect("a run starts only with a model, and a model is only replaced");
+        self.finish_answer(Answer::new(&model, self.now), End::Failed(ModelFailure::new(error)));
     }
 
     fn call_model(&mut self, messages: Option<Vec<Raw>>) {
@@ -341,6 +349,14 @@ impl Agent {
     fn write_answer(&mut self, typed: AssistantMessage, message: Raw) {
         let id = self.append(message_entry(&message));
         self.context.push((id.clone(), message.clone()));
+        self.ledger.spend(&typed.usage, true);
+        match typed.stop_reason {
+            StopReason::Aborted => {}
+            StopReason::Error => {
+                self.chain.answered(Some(typed.error_message.as_deref().unwrap_or_default()));
+            }
+            _ => self.chain.answered(None),
+        }
         let run = self.active();
         run.messages.push((id, message.clone()));
         let calls = typed.tool_calls().next().is_some();
@@ -399,6 +415,9 @@ impl Agent {
             self.active().steps.extend([Step::AgentEnd, Step::AfterRun]);
             return;
         }
+        if !had_tools {
+            self.restore_model();
+        }
         let deliver = self.deliver(queued);
         let steps = &mut self.active().steps;
         steps.push_back(Step::TurnStart);
@@ -427,6 +446,9 @@ impl Agent {
     }
 
     fn go_on(&mut self) {
+        if self.fall_back(true) {
+            return;
+        }
         let wanted = self.manual_compaction();
         let run = self.active();
         let ends = (run.failure.is_some() && !run.aborted) || run.keep_queue;
@@ -440,6 +462,7 @@ impl Agent {
 
     /// Starts a run for what waits in the queues.
     pub(crate) fn run_queues(&mut self) {
+        self.restore_model();
         let mut queued = self.queues.take_steering();
         if queued.is_empty() {
             queued = self.queues.take_follow_up();

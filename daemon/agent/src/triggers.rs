@@ -132,7 +132,8 @@ impl Agent {
         let run = self.active();
         let (ending, aborted) = (run.ending.take().filter(|_| !run.refused), run.aborted);
         let Some(ending) = ending.filter(|ending| ending.stop != StopReason::Aborted) else { return false };
-        if aborted || !self.compaction_policy.enabled || self.manual_compaction() {
+        if aborted || !self.compaction_policy.enabled || self.manual_compaction() || self.refusal().is_some()
+        {
             return false;
         }
         if ending.is_of(&model) {
@@ -224,7 +225,8 @@ impl Agent {
     /// Between the tools of one turn and the next turn: shortens a conversation that would not leave room for the next
     /// request. True when that was begun.
     pub(crate) fn make_room_between_turns(&mut self) -> bool {
-        if !self.compaction_policy.enabled || self.manual_compaction() {
+        // Beyond a limit nothing more is asked, and the next turn says so.
+        if !self.compaction_policy.enabled || self.manual_compaction() || self.refusal().is_some() {
             return false;
         }
         let Some(tokens) = self.over_threshold() else { return false };

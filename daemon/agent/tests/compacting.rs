@@ -4,7 +4,7 @@ mod support;
 
 use atomic_agent::compaction::PlannerAnswer;
 use atomic_agent::{AgentCommand, Input, PlanStage};
-use atomic_protocol::command::StreamingBehavior;
+use atomic_protocol::command::{CompactParameters, StreamingBehavior};
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
 use atomic_protocol::json::Raw;
@@ -46,7 +46,7 @@ fn end(world: &World) -> CompactionEnd {
 }
 
 fn compact(world: &mut World) -> u64 {
-    world.ask(AgentCommand::Compact { query: None })
+    world.ask(AgentCommand::Compact(CompactParameters::default()))
 }
 
 fn error_of(world: &World, request: u64) -> &str {
@@ -99,6 +99,29 @@ fn asked_for() {
     let EntryBody::Compaction { summary, .. } = &world.file.last().unwrap().body else { panic!() };
     assert!(summary.starts_with("(filtered 31 lines)\n"), "{summary}");
     world.check_order();
+}
+
+#[test]
+fn what_is_asked_for_goes_before_the_settings() {
+    let mut world = begun();
+    let parameters = CompactParameters {
+        compression_ratio: Some(0.25),
+        preserve_recent: Some(0),
+        query: Some("names".into()),
+    };
+    let request = world.ask(AgentCommand::Compact(parameters));
+    let PlanStage::Begin(begin) = &world.plans[0].stage else { panic!("it begins") };
+    assert_eq!((begin.parameters.compression_ratio, begin.parameters.preserve_recent), (0.25, 0));
+    world.planner_says("2,30");
+    let result = world.answers[&request].clone().unwrap().unwrap();
+    let expected = r#""parameters":{"compression_ratio":0.25,"preserve_recent":0,"query":"names"}"#;
+    assert!(result.as_str().contains(expected), "{}", result.as_str());
+    assert!(result.as_str().contains(r#""firstKeptEntryId":null"#), "nothing is kept whole");
+    // For this time only.
+    turn(&mut world, using("third", 300, 10, StopReason::Stop));
+    compact(&mut world);
+    let PlanStage::Begin(begin) = &world.plans[0].stage else { panic!("it begins") };
+    assert_eq!((begin.parameters.compression_ratio, begin.parameters.preserve_recent), (0.5, 2));
 }
 
 #[test]

@@ -6,14 +6,15 @@
 mod support;
 
 use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, HookAnswer, Input};
-use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_agent::{AgentCommand, Budget, HookAnswer, Input, Limits, Reloaded};
+use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
+use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
 use atomic_protocol::model::{ModelEvent, ModelFailure};
 use atomic_protocol::tool::ToolOutput;
-use support::{World, calls, done, text, using};
+use support::{World, calls, done, fallbacks, text, using};
 
 /// SplitMix64: small, seeded, good enough to pick cases.
 struct Dice(u64);
@@ -37,12 +38,35 @@ const STEPS: usize = 1 + 3 + 12 + 1;
 /// Recoveries that one user message may bring: overflow, truncation, and three continuations at the output limit.
 const RECOVERIES: usize = 5;
 
+/// Retries of a failed call.
+const RETRIES: usize = 3;
+
+/// Models that may take the place of one that fails.
+const FALLBACKS: [&str; 2] = ["f1", "f2"];
+
+/// An assistant message that is neither a failure nor aborted.
+fn is_answer(message: &Raw) -> bool {
+    let text = message.as_str();
+    text.contains(r#""role":"assistant""#)
+        && !text.contains(r#""stopReason":"error""#)
+        && !text.contains(r#""stopReason":"aborted""#)
+}
+
 fn play(seed: u64) {
     let mut dice = Dice(seed);
     let mut world = World::with_window(WINDOW, 500);
     let mut admitted: Vec<(u64, String)> = Vec::new();
     let mut cleared: Vec<String> = Vec::new();
     let failing = dice.roll(4) == 0;
+    let candidates = dice.roll(FALLBACKS.len() + 1);
+    world.agent.set_fallback_models(fallbacks(&FALLBACKS[..candidates]));
+    // Some runs may make only so many turns.
+    let most_turns = [None, None, Some(3)][dice.roll(3)];
+    let run = Budget { max_turns: most_turns, ..Budget::default() };
+    let limited = Reloaded { limits: Limits { run, ..Limits::default() }, ..support::reloaded(&world) };
+    world.agent.reload(limited);
+    // The model that the user chose last.
+    let mut chosen = "m";
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
         let name = format!("m{step}");
@@ -88,7 +112,7 @@ fn play(seed: u64) {
                 world.ask(match dice.roll(6) {
                     0 => AgentCommand::AbortCompaction,
                     1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
-                    _ => AgentCommand::Compact { query: None },
+                    _ => AgentCommand::Compact(CompactParameters::default()),
                 });
             }
             7 if failing => world.full = dice.roll(3) == 0,
@@ -97,7 +121,10 @@ fn play(seed: u64) {
                     0 => AgentCommand::SetName(name),
                     1 => AgentCommand::AbortRetry,
                     2 => AgentCommand::SetAutoRetry(dice.roll(3) > 0),
-                    _ => AgentCommand::SetModel(support::model("other", dice.roll(2) == 0)),
+                    _ => {
+                        chosen = ["other", FALLBACKS[0]][dice.roll(2)];
+                        AgentCommand::SetModel(support::model(chosen, dice.roll(2) == 0))
+                    }
                 });
             }
             8 => {
@@ -148,6 +175,30 @@ fn play(seed: u64) {
     let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
     let users = world.delivered.len();
     assert!(retried <= users * RECOVERIES, "{retried} retries for {users} user messages");
+    if let Some(most) = most_turns {
+        let runs = world.events.split(|event| matches!(event, Event::AgentSettled { .. }));
+        let turns = runs.map(|run| run.iter().filter(|event| matches!(event, Event::TurnStart)).count());
+        // One more says that it was the last, and one says that the run was aborted.
+        let turns = turns.max().unwrap_or_default() as u64;
+        assert!(turns <= most + 2, "{turns} turns in a run that may have {most}");
+    }
+    // So are other models: each once for a user message; and whoever is in place has its retries.
+    let fallen = count(|event| matches!(event, Event::ModelFallbackStart { .. }));
+    assert!(
+        fallen <= users * candidates,
+        "{fallen} fallbacks to {candidates} models for {users} user messages"
+    );
+    let answered = count(|event| matches!(event, Event::MessageEnd { message } if is_answer(message)));
+    let most = (answered + fallen + users) * (RETRIES + 1) + users * RECOVERIES;
+    assert!(world.calls.len() <= most, "{} requests, {most} at most", world.calls.len());
+    assert_eq!(world.agent.model().unwrap().id, chosen, "at rest the model is the one the user chose");
+    if !failing {
+        let written = world.file.iter().rev().find_map(|entry| match &entry.body {
+            EntryBody::ModelChange { model_id, .. } => Some(model_id.as_str()),
+            _ => None,
+        });
+        assert_eq!(written.unwrap_or("m"), chosen, "and so it is in the file");
+    }
     let starts = world.events.iter().filter(|event| matches!(event, Event::AgentStart)).count();
     let ends = world.events.iter().filter(|event| matches!(event, Event::AgentEnd { .. })).count();
     assert_eq!(starts, ends);
@@ -225,7 +276,10 @@ fn advance(world: &mut World, dice: &mut Dice, name: &str) {
                 events.insert(1, usage);
                 world.answer(events);
             }
-            0 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("500"))]),
+            0 => {
+                let failure = ["500", "401 bad key"][dice.roll(2)];
+                world.answer(vec![ModelEvent::Failed(ModelFailure::new(failure))]);
+            }
             1 => world.answer(text("piece")[..3].to_vec()),
             2 => world.answer(calls(&[(name, "t"), ("same", "u")], StopReason::ToolUse)),
             3 => world.answer(calls(&[("same", "s"), ("same", "nope")], StopReason::ToolUse)),

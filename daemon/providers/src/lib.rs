@@ -59,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 pub use auth::{Credential, Scheme, Source, key_variables};
 pub use catalog::Catalog;
 pub use check::{CHECK_DEADLINE, Checked};
+pub use cost::price_is_known;
 pub use env::Env;
 pub use error::Error;
 pub use http::{CONNECT_TIMEOUT, Http};

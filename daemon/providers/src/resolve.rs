@@ -113,6 +113,25 @@ impl Registry {
         }
     }
 
+    /// The model of exactly this name: `provider/id` or an id, with or without `:level`; one that this build can speak to.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`], [`Error::AmbiguousModel`].
+    pub fn exact(&self, name: &str) -> Result<Resolved, Error> {
+        let providers = self.providers().filter(|provider| *provider != demo::PROVIDER);
+        let models = providers.flat_map(|provider| self.models(provider));
+        let spoken: Vec<Arc<Model>> = models.filter(|model| speaks(&model.api)).cloned().collect();
+        if let Some(model) = self.exact_anywhere(&spoken, name)? {
+            return Ok(Resolved::exact(model));
+        }
+        if let Some((id, level)) = with_level(name)
+            && let Some(model) = self.exact_anywhere(&spoken, id)?
+        {
+            return Ok(Resolved { thinking: Some(level), ..Resolved::exact(model) });
+        }
+        Err(Error::ModelNotFound { name: name.to_owned() })
+    }
+
     /// The one model with this id or `provider/id`; among several, the one that can be used.
     fn exact_anywhere(&self, all: &[Arc<Model>], name: &str) -> Result<Option<Arc<Model>>, Error> {
         let hits: Vec<&Arc<Model>> = all.iter().filter(|model| is_named(model, name)).collect();
@@ -319,6 +338,33 @@ mod tests {
             let name = format!("{}/{}", found.model.provider, found.model.id);
             assert_eq!((name.as_str(), found.thinking), (want, thinking), "{provider:?} {pattern:?}");
             assert!(found.warnings.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_exact_name_is_no_pattern() {
+        use ThinkingLevel::High;
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(dir.path(), &["ONE"]);
+        for (name, want) in [
+            ("one/fox-1", Ok(("one/fox-1", None))),
+            ("ONE/fox-1:high", Ok(("one/fox-1", Some(High)))),
+            ("one/odd:high", Ok(("one/odd:high", None))),
+            ("one/a/b:high", Ok(("one/a/b", Some(High)))),
+            ("fox-1", Ok(("one/fox-1", None))),
+            ("one/fox", Err("Model \"one/fox\" not found.")),
+            ("anthropic/claude-next-9", Err("not found")),
+            ("two/fox-9", Err("not found")),
+            ("demo/demo", Err("not found")),
+            ("", Err("not found")),
+        ] {
+            let found = registry
+                .exact(name)
+                .map(|found| (format!("{}/{}", found.model.provider, found.model.id), found.thinking));
+            match want {
+                Ok((model, level)) => assert_eq!(found.unwrap(), (model.to_owned(), level), "{name}"),
+                Err(text) => assert!(found.unwrap_err().to_string().contains(text), "{name}"),
+            }
         }
     }
 

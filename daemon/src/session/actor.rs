@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atomic_agent::{Agent, AgentCommand, Input, RequestId, TimerId, ToolRunId};
+use atomic_agent::{Agent, AgentCommand, FallbackModel, Input, RequestId, TimerId, ToolRunId};
 use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::{Model, ModelFailure};
 use atomic_providers::Registry;
@@ -81,6 +81,8 @@ pub(super) struct Actor {
     pub(super) key_found_for: Option<String>,
     /// The models that `cycle_model` goes through, if some are named.
     pub(super) scope: Vec<Arc<Model>>,
+    /// The models that `fallbackModels` names, with a credential or without.
+    pub(super) fallbacks: Vec<FallbackModel>,
     /// Stays loaded without clients.
     kept: bool,
     unload_at: Option<Instant>,
@@ -103,6 +105,7 @@ pub(crate) struct Prepared {
     /// `--name`.
     pub(super) name: Option<String>,
     pub(super) scope: Vec<Arc<Model>>,
+    pub(super) fallbacks: Vec<FallbackModel>,
 }
 
 impl Prepared {
@@ -158,6 +161,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         attached_once: false,
         key_found_for: None,
         scope: prepared.scope,
+        fallbacks: prepared.fallbacks,
         kept: false,
         unload_at,
         told_of_foreign: false,

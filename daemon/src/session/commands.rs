@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use atomic_agent::AgentCommand;
 use atomic_protocol::cli::Dialect;
-use atomic_protocol::command::Command;
+use atomic_protocol::command::{Command, CompactParameters};
 use atomic_protocol::json::ObjectWriter;
 use serde_json::Value;
 
@@ -39,6 +39,9 @@ impl Actor {
                         return ticket.fail(&refusal);
                     }
                     self.key_found_for = self.agent.model().map(|model| model.provider.clone());
+                }
+                if self.agent.is_idle() {
+                    self.look_for_fallbacks().await;
                 }
                 let tz = self.environment.env.get_set("TZ").and_then(|tz| tz.to_str()).map(str::to_owned);
                 self.agent.set_date(clock::local_date(tz.as_deref()));
@@ -101,7 +104,10 @@ impl Actor {
                 self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
             }
             Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
-            Command::Compact { custom_instructions } => self.compact(ticket, custom_instructions).await,
+            Command::Compact { custom_instructions, mut parameters } => {
+                parameters.query = parameters.query.or(custom_instructions);
+                self.compact(ticket, parameters).await;
+            }
             Command::SetAutoCompaction { enabled } => {
                 if let Err(error) = self.save("compaction.enabled", Value::from(enabled)).await {
                     return ticket.fail(&error);
@@ -160,14 +166,15 @@ impl Actor {
     }
 
     /// Instructions of clients of the dialect `pi` say what matters; this compactor is told nothing else.
-    async fn compact(&mut self, ticket: Ticket, instructions: Option<String>) {
+    async fn compact(&mut self, ticket: Ticket, parameters: CompactParameters) {
         if self.agent.model().is_some()
             && !self.has_key()
             && let Some(refusal) = self.cannot_start().await
         {
             return ticket.fail(&refusal);
         }
-        self.ask(ticket, AgentCommand::Compact { query: instructions });
+        self.look_for_fallbacks().await;
+        self.ask(ticket, AgentCommand::Compact(parameters));
     }
 
     /// A key was found for the model's provider before. Should it be gone, the run fails and says so.

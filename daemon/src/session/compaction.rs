@@ -5,7 +5,7 @@
 
 use atomic_agent::compaction::{self, Begun, Plan, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::{AgentCommand, Input, PlanCall, PlanId, PlanStage, RequestId};
-use atomic_protocol::message::{Content, Message, UserMessage};
+use atomic_protocol::message::{Content, Message, Usage, UserMessage};
 use atomic_protocol::model::ModelRequest;
 use atomic_providers::Registry;
 use atomic_session_store as store;
@@ -45,10 +45,17 @@ impl Actor {
         let (plan, token) = (call.plan, cancel.clone());
         tracing::debug!(session = self.info.id, model = call.model.id, "compaction");
         tokio::spawn(async move {
+            let mut usage = Usage::default();
             let outcome = tokio::select! {
-                outcome = step(&daemon, &registry, call, source, token.clone()) => outcome,
-                () = token.cancelled() => return,
+                outcome = step(&daemon, &registry, call, source, token.clone(), &mut usage) => Some(outcome),
+                () = token.cancelled() => None,
             };
+            if usage != Usage::default() {
+                // It is paid for, whatever came of it.
+                let spent = Input::Spent { usage };
+                let _ = own.send(SessionMessage::Compaction(CompactionDone(spent))).await;
+            }
+            let Some(outcome) = outcome else { return };
             // A session that is over wants no outcome.
             let _ =
                 own.send(SessionMessage::Compaction(CompactionDone(Input::Planned { plan, outcome }))).await;
@@ -123,6 +130,7 @@ async fn step(
     call: PlanCall,
     source: Source,
     token: CancellationToken,
+    usage: &mut Usage,
 ) -> PlanOutcome {
     let window = call.window;
     let plan = match call.stage {
@@ -157,7 +165,9 @@ async fn step(
     let collect = async {
         while let Some(events) = pieces.recv().await {
             for event in events {
-                if answer.take(event) {
+                let last = answer.take(event);
+                usage.clone_from(answer.usage());
+                if last {
                     return true;
                 }
             }

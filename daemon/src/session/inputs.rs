@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use atomic_agent::compaction::Parameters;
 use atomic_agent::prompt::PromptParts;
-use atomic_agent::{CompactionPolicy, Reloaded, RetryPolicy};
+use atomic_agent::{Budget, CompactionPolicy, FallbackModel, Limits, Reloaded, RetryPolicy};
+use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::Model;
 use atomic_providers::Registry;
 
 use super::Opening;
 use super::actor::Actor;
+use super::fallback;
 use super::open::warning;
 use super::shape;
 use crate::resources::trust::{self, Question};
 use crate::resources::{self, Resources, Sources};
-use crate::settings::{CompactionSettings, RetrySettings, Settings};
+use crate::settings::{CompactionSettings, LimitSettings, RetrySettings, Settings};
 use crate::ticket::Ticket;
 
 /// Settings and resources, and what they were looked for with.
@@ -119,11 +121,24 @@ pub(super) fn compaction_policy(settings: &CompactionSettings) -> CompactionPoli
     }
 }
 
+/// The agent's part of the settings and the command line, which goes before them.
+pub(super) fn limits(settings: &LimitSettings, options: &SessionOptions) -> Limits {
+    let run = Budget {
+        max_turns: options.max_turns.or(settings.run.max_turns),
+        max_cost: options.max_cost.or(settings.run.max_cost),
+        ..settings.run
+    };
+    Limits { run, session: settings.session, priced: atomic_providers::price_is_known }
+}
+
 /// What a reload found.
 struct Found {
     inputs: Inputs,
     registry: Registry,
     scope: Vec<Arc<Model>>,
+    fallbacks: Vec<FallbackModel>,
+    /// Those of them that can be used.
+    usable: Vec<FallbackModel>,
     prompt: PromptParts,
     notices: Vec<String>,
 }
@@ -144,6 +159,8 @@ impl Actor {
             notices.extend(warnings);
             let (scope, warnings) = shape::scope(&registry, &opening.options, &inputs.settings);
             notices.extend(warnings);
+            let fallbacks = fallback::resolve(&registry, &inputs.settings, &mut notices);
+            let usable = fallback::usable(&registry, &fallbacks);
             let sources = inputs.sources(agent_dir, opening, cwd);
             let parts = shape::prompt_parts(&sources, &inputs.resources, Some(&prompt), &mut notices);
             let prompt = parts.unwrap_or_else(|error| {
@@ -151,9 +168,9 @@ impl Actor {
                     .push(format!("{error}; the system prompt stays as it was").replacen("Error: ", "", 1));
                 prompt
             });
-            Found { inputs, registry, scope, prompt, notices }
+            Found { inputs, registry, scope, fallbacks, usable, prompt, notices }
         });
-        let Ok(Found { inputs, registry, scope, prompt, notices }) = read.await else {
+        let Ok(Found { inputs, registry, scope, fallbacks, usable, prompt, notices }) = read.await else {
             return ticket.fail("Reading the files failed; the log of atomicd says why");
         };
         let settings = &inputs.settings;
@@ -164,6 +181,8 @@ impl Actor {
             follow_up_mode: settings.follow_up_mode,
             retry: retry_policy(&settings.retry),
             compaction: compaction_policy(&settings.compaction),
+            fallback_models: usable,
+            limits: limits(&settings.limits, &self.info.opening.options),
         });
         self.environment.shell_path = settings.shell_path.clone().map(PathBuf::from);
         self.environment.shell_command_prefix = settings.shell_command_prefix.clone();
@@ -171,6 +190,7 @@ impl Actor {
         self.resources = inputs.resources;
         self.registry = registry;
         self.scope = scope;
+        self.fallbacks = fallbacks;
         self.key_found_for = None;
         for notice in notices {
             tracing::info!(session = self.info.id, notice, "reload");

@@ -13,6 +13,7 @@ pub(crate) mod commands;
 pub(crate) mod compaction;
 mod effects;
 mod expansion;
+mod fallback;
 mod inputs;
 mod models;
 

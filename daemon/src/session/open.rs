@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::{Agent, Config, IdSource};
+use atomic_agent::{Agent, Config, IdSource, Spent};
 use atomic_protocol::cli::{self, Invocation, SessionOptions};
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::{Hello, OsText};
@@ -18,6 +18,7 @@ use atomic_tools::{SessionEnv, ToolEnvironment};
 
 use super::actor::Prepared;
 use super::branches::{Branch, BranchSource};
+use super::fallback;
 use super::inputs::{self, Inputs};
 use super::servers::{self, Asked};
 use super::shape::{self, Chosen};
@@ -291,6 +292,8 @@ fn not_applied(options: &SessionOptions, made_with: &SessionOptions, id: &str) -
             "--exclude-tools",
             !options.exclude_tools.is_empty() && options.exclude_tools != made_with.exclude_tools,
         ),
+        ("--max-turns", options.max_turns.is_some() && options.max_turns != made_with.max_turns),
+        ("--max-cost", options.max_cost.is_some() && options.max_cost != made_with.max_cost),
         (
             "--system-prompt",
             options.system_prompt.is_some() && options.system_prompt != made_with.system_prompt,
@@ -632,6 +635,7 @@ impl Work {
             })
             .or(settings.default_thinking_level)
             .unwrap_or(ThinkingLevel::Medium);
+        let fallbacks = fallback::resolve(&registry, settings, &mut notices);
         let tools = shape::choose_tools(options, settings, &mut notices);
         let sources = inputs.sources(&daemon.agent_dir, &opening, &cwd);
         let prompt = shape::prompt_parts(&sources, &inputs.resources, None, &mut notices)?;
@@ -650,6 +654,9 @@ impl Work {
                 follow_up_mode: settings.follow_up_mode,
                 retry: inputs::retry_policy(&settings.retry),
                 compaction: inputs::compaction_policy(&settings.compaction),
+                fallback_models: fallback::usable(&registry, &fallbacks),
+                limits: inputs::limits(&settings.limits, options),
+                spent: spent(&store),
             },
             Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
         );
@@ -680,10 +687,17 @@ impl Work {
             record,
             name,
             scope,
+            fallbacks,
         };
         let notices = notices.into_iter().map(|notice| warning(&notice)).collect();
         Ok((prepared, notices))
     }
+}
+
+/// What a session used so far, on all its branches, as its file says.
+fn spent(store: &Store) -> Spent {
+    let stats = store.stats();
+    Spent { cost: stats.cost, turns: stats.assistant_messages, tokens: stats.tokens.total() }
 }
 
 /// A line for a person's stderr.

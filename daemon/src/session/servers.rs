@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::SessionMessage;
 use super::actor::Actor;
+use super::fallback;
 use super::open::warning;
 use super::shape;
 use crate::settings::Settings;
@@ -202,13 +203,17 @@ impl Actor {
         self.ask_configured_servers();
     }
 
-    /// Goes on with another view of the models: the scope is looked for in it, and the model in use is as it says.
+    /// Goes on with another view of the models: the scope and the fallback models are looked for in it, and the model in
+    /// use is as it says.
     async fn take_registry(&mut self, registry: Registry) {
         let (opening, settings, view) = (self.info.opening.clone(), self.settings.clone(), registry.clone());
         // What matches nothing was told when the session began.
-        let scope = move || shape::scope(&view, &opening.options, &settings).0;
-        if let Ok(scope) = tokio::task::spawn_blocking(scope).await {
-            self.scope = scope;
+        let look = move || {
+            let scope = shape::scope(&view, &opening.options, &settings).0;
+            (scope, fallback::resolve(&view, &settings, &mut Vec::new()))
+        };
+        if let Ok((scope, fallbacks)) = tokio::task::spawn_blocking(look).await {
+            (self.scope, self.fallbacks) = (scope, fallbacks);
         }
         self.registry = registry;
         self.key_found_for = None;

@@ -56,6 +56,7 @@ fn every_key_is_read() {
           \"defaultProvider\": \"anthropic\", \"defaultModel\": \"m\", \"defaultThinkingLevel\": \"xhigh\",
           \"modelThinkingLevels\": {\"anthropic/m.1\": \"low\"},
           \"enabledModels\": [\"a*\"], \"steeringMode\": \"all\", \"followUpMode\": \"one-at-a-time\",
+          \"fallbackModels\": [\"a/b:low\", \"c/d\"],
           \"shellPath\": \"/bin/zsh\", \"shellCommandPrefix\": \"set -e;\", \"defaultTools\": [],
           \"prompts\": [\"p\", \"!q\"], \"skills\": [\"~/k\"], \"enableSkillCommands\": false,
           \"defaultProjectTrust\": \"always\",
@@ -64,6 +65,7 @@ fn every_key_is_read() {
           \"retry\": {\"enabled\": false, \"maxRetries\": 5.0, \"baseDelayMs\": 10},
           \"compaction\": {\"enabled\": false, \"reserveTokens\": 1, \"compression_ratio\": 0.25,
                          \"preserve_recent\": 0, \"query\": \"q\"},
+          \"limits\": {\"maxCost\": 1.5, \"maxTurns\": 20, \"session\": {\"maxTokens\": 1e6, \"maxCost\": 9}},
           \"daemon\": {\"idleExit\": \"never\", \"unloadAfter\": \"2h\", \"onDisconnect\": \"keep\",
                      \"durability\": \"entry\", \"logLevel\": \"debug\"},
           \"theme\": \"dark\"
@@ -75,6 +77,7 @@ fn every_key_is_read() {
         model_thinking_levels: BTreeMap::from([("anthropic/m.1".to_owned(), ThinkingLevel::Low)]),
         default_thinking_level: Some(ThinkingLevel::Xhigh),
         enabled_models: Some(vec!["a*".into()]),
+        fallback_models: vec!["a/b:low".into(), "c/d".into()],
         steering_mode: QueueMode::All,
         follow_up_mode: QueueMode::OneAtATime,
         shell_path: Some("/bin/zsh".into()),
@@ -97,6 +100,10 @@ fn every_key_is_read() {
             compression_ratio: 0.25,
             preserve_recent: 0,
             query: Some("q".into()),
+        },
+        limits: LimitSettings {
+            run: Budget { max_cost: Some(1.5), max_turns: Some(20), max_tokens: None },
+            session: Budget { max_cost: Some(9.0), max_turns: None, max_tokens: Some(1_000_000) },
         },
         daemon: DaemonSettings {
             idle_exit: None,

@@ -65,6 +65,8 @@ pub(super) const ATOMIC: &[Flag] = &[
     flag("exclude-tools", "xt", Takes::Value),
     flag("no-tools", "nt", Takes::Nothing),
     flag("no-builtin-tools", "nbt", Takes::Nothing),
+    flag("max-turns", "", Takes::Value),
+    flag("max-cost", "", Takes::Value),
     flag("system-prompt", "", Takes::AnyValue),
     flag("append-system-prompt", "", Takes::AnyValues),
     flag("no-context-files", "nc", Takes::Nothing),

@@ -24,6 +24,8 @@ Model
   --models A,B                 The models that cycle_model goes through; the first is used unless another is named
   --thinking LEVEL             off, minimal, low, medium, high, xhigh or max
   --api-key KEY                Use this key for the provider; kept in memory only
+  --max-turns N                Stop a run after so many turns
+  --max-cost DOLLARS           Stop a run that has cost so much; one request may go over it
   --list-models [SEARCH]       List the models that can be used and exit
 
 Session

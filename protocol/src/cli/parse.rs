@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -322,6 +323,11 @@ fn options(mut given: Given, mode: OutputMode, files: Vec<OsString>) -> Result<S
     let rpc_compat = given
         .text("rpc-compat")?
         .map(|word| Dialect::parse(&word).ok_or_else(|| invalid(&word, "--rpc-compat", &Dialect::WORDS)));
+    let max_turns =
+        given.text("max-turns")?.map(|word| above_zero(&word, "--max-turns", |turns: &u64| *turns > 0));
+    let max_cost = given
+        .text("max-cost")?
+        .map(|word| above_zero(&word, "--max-cost", |cost: &f64| *cost > 0.0 && cost.is_finite()));
     let paths = |values: Vec<OsString>| values.into_iter().map(PathBuf::from).collect();
     Ok(SessionOptions {
         mode,
@@ -342,6 +348,8 @@ fn options(mut given: Given, mode: OutputMode, files: Vec<OsString>) -> Result<S
         exclude_tools: given.text("exclude-tools")?.as_deref().map(names).unwrap_or_default(),
         no_tools: given.has("no-tools"),
         no_builtin_tools: given.has("no-builtin-tools"),
+        max_turns: max_turns.transpose()?,
+        max_cost: max_cost.transpose()?,
         system_prompt: given.text("system-prompt")?,
         append_system_prompt: given
             .values("append-system-prompt")
@@ -362,6 +370,13 @@ fn options(mut given: Given, mode: OutputMode, files: Vec<OsString>) -> Result<S
         messages: given.values(WORDS).iter().map(|text| text.to_string_lossy().into_owned()).collect(),
         files,
         warnings,
+    })
+}
+
+/// A number that `fits`, which those above 0 do.
+fn above_zero<T: FromStr>(word: &str, flag: &str, fits: impl Fn(&T) -> bool) -> Result<T, CliError> {
+    word.trim().parse().ok().filter(fits).ok_or_else(|| {
+        CliError::new(format_args!("Invalid value \"{word}\" for {flag}. It takes a number above 0"))
     })
 }
 

@@ -44,6 +44,10 @@ fn every_flag_reaches_its_field() {
         "edit",
         "-nt",
         "-nbt",
+        "--max-turns",
+        "5",
+        "--max-cost",
+        "0.5",
         "--system-prompt",
         "-s",
         "--append-system-prompt",
@@ -80,6 +84,7 @@ fn every_flag_reaches_its_field() {
     assert_eq!(options.name.as_deref(), Some("a name"));
     assert_eq!(options.tools, Some(vec!["read".to_owned(), "bash".to_owned()]));
     assert_eq!(options.exclude_tools, ["edit"]);
+    assert_eq!((options.max_turns, options.max_cost), (Some(5), Some(0.5)));
     assert_eq!(options.system_prompt.as_deref(), Some("-s"));
     assert_eq!(options.append_system_prompt, ["-nt", "b"], "a value is nobody's flag");
     assert_eq!(options.models, ["a", "b:high"]);
@@ -247,6 +252,14 @@ fn refusals_have_the_reference_texts() {
         ),
         (&["--mode", "rpc", "--modle", "x"], "Error: Unknown option: --modle\nDid you mean --model?\n"),
         (&["--mode", "rpc", "-x"], "Error: Unknown option: -x\nTry 'atomic --help' for all options.\n"),
+        (
+            &["--mode", "rpc", "--max-turns", "0"],
+            "Error: Invalid value \"0\" for --max-turns. It takes a number above 0\n",
+        ),
+        (
+            &["--mode", "rpc", "--max-cost", "inf"],
+            "Error: Invalid value \"inf\" for --max-cost. It takes a number above 0\n",
+        ),
         (&["status", "now"], "Error: Unexpected argument: now\n"),
         (&["logs", "-n", "many"], "Error: Invalid value \"many\" for --lines\n"),
         (

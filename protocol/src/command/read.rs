@@ -8,7 +8,7 @@ use crate::message::Block;
 use crate::model::ThinkingLevel;
 use crate::response;
 
-use super::{ApiKey, Command, LoginKind, QueueMode, Request, StreamingBehavior};
+use super::{ApiKey, Command, CompactParameters, LoginKind, QueueMode, Request, StreamingBehavior};
 
 impl Request {
     /// Reads a line (without its LF).
@@ -134,7 +134,10 @@ fn command(name: &str, fields: &Fields<'_>, text: &str) -> Result<Command, Strin
         "set_follow_up_mode" => Command::SetFollowUpMode { mode: read.mode()? },
         "pause_queued_messages" => Command::PauseQueuedMessages,
         "resume_queued_messages" => Command::ResumeQueuedMessages,
-        "compact" => Command::Compact { custom_instructions: read.optional_string("customInstructions")? },
+        "compact" => Command::Compact {
+            custom_instructions: read.optional_string("customInstructions")?,
+            parameters: read.compact_parameters()?,
+        },
         "set_auto_compaction" => Command::SetAutoCompaction { enabled: read.boolean("enabled")? },
         "abort_compaction" => Command::AbortCompaction,
         "set_auto_retry" => Command::SetAutoRetry { enabled: read.boolean("enabled")? },
@@ -240,6 +243,27 @@ impl Reader<'_> {
                 .map(|number| Some(number as u64))
                 .map_err(|_| self.invalid(field, "a number")),
         }
+    }
+
+    fn compact_parameters(&self) -> Result<CompactParameters, String> {
+        let given = |field| self.fields.get(field).filter(|text| *text != "null");
+        let compression_ratio = given("compression_ratio").map(|text| {
+            let ratio = text.parse().ok().filter(|ratio| 0.0 < *ratio && *ratio < 1.0);
+            ratio.ok_or_else(|| self.invalid("compression_ratio", "a number above 0 and below 1"))
+        });
+        let preserve_recent = given("preserve_recent").map(|text| {
+            // Some write whole numbers as floats.
+            let count = text.parse::<f64>().ok().filter(|count| *count >= 0.0 && count.fract() == 0.0);
+            count
+                .map(|count| count as u64)
+                .ok_or_else(|| self.invalid("preserve_recent", "a whole number, 0 or more"))
+        });
+        let query = self.optional_string("query")?.map(|query| query.trim().to_owned());
+        Ok(CompactParameters {
+            compression_ratio: compression_ratio.transpose()?,
+            preserve_recent: preserve_recent.transpose()?,
+            query: query.filter(|query| !query.is_empty()),
+        })
     }
 
     fn api_key(&self) -> Result<ApiKey, String> {

@@ -41,6 +41,7 @@ fn each_command_round_trips_to_the_byte() {
         r#"{"type":"resume_queued_messages"}"#,
         r#"{"type":"compact"}"#,
         r#"{"type":"compact","customInstructions":"keep names"}"#,
+        r#"{"type":"compact","compression_ratio":0.25,"preserve_recent":0,"query":"names"}"#,
         r#"{"type":"set_auto_compaction","enabled":false}"#,
         r#"{"type":"abort_compaction"}"#,
         r#"{"type":"user_bash","command":"ls"}"#,
@@ -121,6 +122,14 @@ fn every_line_has_an_answer_that_echoes_the_raw_id() {
         (
             r#"{"id":"\ud800","type":"prompt"}"#,
             r#"{"id":"\ud800","type":"response","command":"prompt","success":false,"error":"Invalid prompt command: message must be a string"}"#,
+        ),
+        (
+            r#"{"type":"compact","compression_ratio":1}"#,
+            r#"{"type":"response","command":"compact","success":false,"error":"Invalid compact command: compression_ratio must be a number above 0 and below 1"}"#,
+        ),
+        (
+            r#"{"type":"compact","preserve_recent":1.5}"#,
+            r#"{"type":"response","command":"compact","success":false,"error":"Invalid compact command: preserve_recent must be a whole number, 0 or more"}"#,
         ),
         (
             r#"{"type":"set_steering_mode","mode":"x"}"#,

@@ -67,8 +67,19 @@ impl Request {
             Command::CancelLoginProvider { provider } | Command::LogoutProvider { provider } => {
                 object.str("provider", provider);
             }
-            Command::Compact { custom_instructions: Some(text) } => {
-                object.str("customInstructions", text);
+            Command::Compact { custom_instructions, parameters } => {
+                if let Some(text) = custom_instructions {
+                    object.str("customInstructions", text);
+                }
+                if let Some(ratio) = parameters.compression_ratio {
+                    object.value("compression_ratio", &ratio);
+                }
+                if let Some(count) = parameters.preserve_recent {
+                    object.count("preserve_recent", count);
+                }
+                if let Some(query) = &parameters.query {
+                    object.str("query", query);
+                }
             }
             Command::SetAutoCompaction { enabled } | Command::SetAutoRetry { enabled } => {
                 object.bool("enabled", *enabled);

@@ -209,6 +209,11 @@ impl PlannerAnswer {
         false
     }
 
+    /// What it used.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
     /// An answer that never came to its end.
     pub fn broken(message: &str) -> PlannerAnswer {
         PlannerAnswer { failure: Some(ModelFailure::new(message)), ..PlannerAnswer::default() }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use atomic_agent::compaction::{Begun, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
-    Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, Hook, HookAnswer, HookId, Input,
-    ModelCall, ModelCallId, PlanCall, PlanStage, RequestId, RetryPolicy, TimerId, ToolRunId,
+    Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, FallbackModel, Hook, HookAnswer, HookId,
+    Input, Limits, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, Spent,
+    TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
@@ -30,6 +31,11 @@ pub(crate) fn sized_model(id: &str, window: u64, max_tokens: u64) -> Arc<Model> 
         r#"{{"id":"{id}","name":"{id}","api":"a","provider":"p","contextWindow":{window},"maxTokens":{max_tokens}}}"#
     );
     Arc::new(Model::parse(Raw::parse(&text).unwrap()).unwrap())
+}
+
+/// Models that may take the place of one that fails, with no level of their own.
+pub(crate) fn fallbacks(ids: &[&str]) -> Vec<FallbackModel> {
+    ids.iter().map(|id| FallbackModel { model: sized_model(id, 0, 0), thinking: None }).collect()
 }
 
 pub(crate) fn tool(name: &str, sequential: bool) -> ToolSpec {
@@ -113,6 +119,9 @@ impl World {
             leaf: None,
             retry: RetryPolicy::default(),
             compaction: CompactionPolicy { reserve_tokens: 1000, ..CompactionPolicy::default() },
+            fallback_models: Vec::new(),
+            limits: Limits::default(),
+            spent: Spent::default(),
             steering_mode: QueueMode::OneAtATime,
             follow_up_mode: QueueMode::OneAtATime,
         };
@@ -370,6 +379,8 @@ impl World {
         let (mut compacting, mut planner_retries) = (None, 0);
         let mut tools = HashSet::new();
         let mut retrying = 0;
+        // Which model clients think is in the place of which.
+        let mut in_place = None;
         for event in &self.events {
             let run_record = !matches!(
                 event,
@@ -433,7 +444,18 @@ impl World {
                     assert_eq!(*attempt, retrying);
                     retrying = 0;
                 }
+                Event::ModelFallbackStart { from, to, attempt, .. } => {
+                    assert!(!agent && compacting.is_none() && retrying == 0, "a fallback inside a run");
+                    assert!(*attempt > 0 && in_place.as_ref().is_none_or(|in_place| in_place == from));
+                    in_place = Some(to.clone());
+                }
+                Event::ModelFallbackEnd { success, from, final_error, .. } => {
+                    assert_eq!(*from, in_place, "what ends is what began");
+                    assert_eq!(*success, final_error.is_none());
+                    in_place = None;
+                }
                 Event::AgentSettled { .. } => {
+                    assert_eq!(in_place, None, "settled on a model nobody chose");
                     assert!(compacting.is_none(), "settled during a compaction");
                     assert_eq!(retrying, 0, "retries end before the run settles");
                     assert!(!agent, "settled in a run");
@@ -467,6 +489,7 @@ impl World {
                 _ => {}
             }
         }
+        assert_eq!(in_place.is_some(), self.agent.is_fallback(), "a fallback left open");
         assert_eq!(compacting.is_some(), self.agent.compaction_reason().is_some(), "a compaction left open");
         if !self.agent.is_running() {
             assert!(
@@ -513,4 +536,18 @@ pub(crate) fn calls(calls: &[(&str, &str)], reason: StopReason) -> Vec<ModelEven
     }
     events.push(done(reason));
     events
+}
+
+/// What files say, as it is now.
+pub(crate) fn reloaded(world: &World) -> Reloaded {
+    Reloaded {
+        prompt: world.agent.prompt_parts().clone(),
+        model: None,
+        steering_mode: QueueMode::OneAtATime,
+        follow_up_mode: QueueMode::OneAtATime,
+        retry: RetryPolicy::default(),
+        compaction: CompactionPolicy { reserve_tokens: 1000, ..CompactionPolicy::default() },
+        fallback_models: world.agent.fallback_models().to_vec(),
+        limits: Limits::default(),
+    }
 }
