@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod branching;
 mod commands;
 mod compacting;
 pub mod compaction;
@@ -42,6 +43,7 @@ mod hook;
 mod ids;
 mod input;
 mod join;
+mod ladder;
 mod overflow;
 pub mod prompt;
 mod queue;
@@ -63,14 +65,17 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-pub use compacting::CompactionPolicy;
+pub use branching::Departure;
+pub use compacting::{CompactionPolicy, Strategy, Wish};
 pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+pub use ladder::Candidate;
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
+use crate::branching::Branching;
 use crate::commands::PendingPrompt;
 use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
@@ -141,6 +146,9 @@ pub struct Agent {
     announced: Announced,
 
     compaction: Option<Compacting>,
+    branching: Option<Branching>,
+    /// Who may plan a compaction besides the session's own model.
+    planners: Vec<Candidate>,
     compaction_policy: CompactionPolicy,
     manual: Manual,
     recovery: Recovery,
@@ -177,6 +185,8 @@ impl Agent {
             broken: false,
             announced: Announced::default(),
             compaction: None,
+            branching: None,
+            planners: Vec::new(),
             compaction_policy: config.compaction,
             manual: Manual::default(),
             recovery: Recovery::default(),
@@ -215,6 +225,7 @@ impl Agent {
             Input::Timer(timer) => {
                 self.timer(timer);
                 self.planner_timer(timer);
+                self.branch_timer(timer);
             }
             Input::Planned { plan, outcome } => self.planned(plan, outcome),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
@@ -233,7 +244,7 @@ impl Agent {
         self.run.is_some()
     }
 
-    /// Nothing is active, not even a prompt in preflight or a compaction.
+    /// Nothing is active, not even a prompt in preflight, a compaction or the summary of a branch.
     pub fn is_idle(&self) -> bool {
         self.run.is_none() && self.preflight.is_none() && self.queueing.is_empty() && self.manual_is_over()
     }
@@ -241,8 +252,8 @@ impl Agent {
     /// Tokens that the conversation takes. `None`: nobody knows, since it was shortened and no answer has said yet.
     pub fn context_tokens(&mut self) -> Option<u64> {
         let Tokens { count, counted } = self.weights.tokens(&self.context);
-        let shortened = || self.context.first().is_some_and(|(_, first)| context::is_compaction(first));
-        (counted || !shortened()).then_some(count)
+        let shortened = self.weights.boundary(&self.context).is_some();
+        (counted || !shortened).then_some(count)
     }
 
     /// The model.
@@ -323,7 +334,7 @@ impl Agent {
     fn bash_finished(&mut self, message: Raw) {
         self.bash.push(message);
         // What is being shortened must not grow behind the compactor's back.
-        if self.run.is_none() && self.compaction.is_none() {
+        if self.run.is_none() && self.compaction.is_none() && self.branching.is_none() {
             self.flush_bash();
         }
     }

@@ -2,8 +2,8 @@
 
 mod support;
 
-use atomic_agent::compaction::PlannerAnswer;
-use atomic_agent::{AgentCommand, Input, PlanStage};
+use atomic_agent::compaction::{PlannerAnswer, Work};
+use atomic_agent::{AgentCommand, Input, PlanStage, Wish};
 use atomic_protocol::command::StreamingBehavior;
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
@@ -46,7 +46,7 @@ fn end(world: &World) -> CompactionEnd {
 }
 
 fn compact(world: &mut World) -> u64 {
-    world.ask(AgentCommand::Compact { query: None })
+    world.ask(AgentCommand::Compact(Wish::Settings(None)))
 }
 
 fn error_of(world: &World, request: u64) -> &str {
@@ -262,7 +262,7 @@ fn a_planner_with_less_room_is_shown_less() {
     let request = compact(&mut world);
     let mut shown = Vec::new();
     while !world.answers.contains_key(&request) {
-        if let PlanStage::Ask(plan) = &world.plans[0].stage {
+        if let PlanStage::Ask(Work::Lines(plan)) = &world.plans[0].stage {
             shown.push(plan.lines());
         }
         world.planner(PlannerAnswer::broken(TOO_LONG));

@@ -6,7 +6,7 @@
 mod support;
 
 use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, HookAnswer, Input};
+use atomic_agent::{AgentCommand, HookAnswer, Input, Wish};
 use atomic_protocol::command::{QueueMode, StreamingBehavior};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
@@ -88,7 +88,7 @@ fn play(seed: u64) {
                 world.ask(match dice.roll(6) {
                     0 => AgentCommand::AbortCompaction,
                     1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
-                    _ => AgentCommand::Compact { query: None },
+                    _ => AgentCommand::Compact(Wish::Settings(None)),
                 });
             }
             7 if failing => world.full = dice.roll(3) == 0,
