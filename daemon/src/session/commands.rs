@@ -1,12 +1,14 @@
 //! Commands that change the session: each reaches the agent, the settings, or both.
 
-use atomic_agent::AgentCommand;
+use atomic_agent::compaction::Instructions;
+use atomic_agent::{AgentCommand, Wish};
 use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::Command;
 use atomic_protocol::json::ObjectWriter;
 use serde_json::Value;
 
 use super::actor::Actor;
+use super::branches::Navigation;
 use crate::clock;
 use crate::page::{self, Shown};
 use crate::settings;
@@ -106,8 +108,16 @@ impl Actor {
             Command::AbortCompaction => self.ask(ticket, AgentCommand::AbortCompaction),
             Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
             Command::SetLabel { entry_id, label } => self.set_label(ticket, &entry_id, label),
-            Command::NavigateTree { target_id, summarize, label } => {
-                self.navigate(ticket, &target_id, summarize, label);
+            Command::NavigateTree {
+                target_id: target,
+                summarize,
+                custom_instructions,
+                replace_instructions,
+                label,
+            } => {
+                let instructions = || Instructions::new(custom_instructions, replace_instructions);
+                let summarize = summarize.then(instructions);
+                self.navigate(ticket, Navigation { target, summarize, label }).await;
             }
             Command::GetAvailableModels => self.get_available_models(ticket).await,
             Command::RefreshModels => self.refresh_models(ticket).await,
@@ -150,15 +160,23 @@ impl Actor {
         });
     }
 
-    /// Instructions of clients of the dialect `pi` say what matters; this compactor is told nothing else.
+    /// In the dialect `pi` it means what it means there: a summary, whatever the settings say, and its result.
     async fn compact(&mut self, ticket: Ticket, instructions: Option<String>) {
-        if self.agent.model().is_some()
-            && !self.has_key()
-            && let Some(refusal) = self.cannot_start().await
-        {
+        if let Some(refusal) = self.no_key().await {
             return ticket.fail(&refusal);
         }
-        self.ask(ticket, AgentCommand::Compact { query: instructions });
+        let wish = match ticket.client().dialect() {
+            Dialect::Pi => Wish::Summary(instructions),
+            Dialect::Atomic | Dialect::Legacy => Wish::Settings(instructions),
+        };
+        self.ask(ticket, AgentCommand::Compact(wish));
+    }
+
+    /// Why the model cannot be asked now, if there is one.
+    pub(super) fn no_key(&self) -> impl Future<Output = Option<String>> + use<> {
+        let unsure = self.agent.model().is_some() && !self.has_key();
+        let refusal = self.cannot_start();
+        async move { if unsure { refusal.await } else { None } }
     }
 
     /// A key was found for the model's provider before. Should it be gone, the run fails and says so.
