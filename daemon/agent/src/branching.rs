@@ -69,7 +69,8 @@ impl Agent {
 
     fn ask_for_branch(&mut self, stage: PlanStage) -> Stage {
         let plan = PlanId(self.number());
-        let model = self.model.clone().expect("who asks has looked for a model, and a model is only replaced");
+        let model =
+            self.model.clone().expect("who asks has looked for a model, and a model is only replaced");
         let (window, thinking) = (self.window(), self.thinking);
         self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
         Stage::Asking(plan)
@@ -83,7 +84,8 @@ impl Agent {
 
     /// A step is done. Gives it back when it is none of ours.
     pub(crate) fn branch_planned(&mut self, plan: PlanId, outcome: PlanOutcome) -> Option<PlanOutcome> {
-        let ours = |branching: &Branching| matches!(branching.stage, Stage::Asking(current) if current == plan);
+        let ours =
+            |branching: &Branching| matches!(branching.stage, Stage::Asking(current) if current == plan);
         if !self.branching.as_ref().is_some_and(ours) {
             return Some(outcome);
         }

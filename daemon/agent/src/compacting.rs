@@ -322,7 +322,8 @@ impl Agent {
             Some(planner) => (planner.model.clone(), planner.thinking, planner.model.context_window),
             None => {
                 let model = self.model.clone();
-                let model = model.expect("a compaction begins only with a model, and a model is only replaced");
+                let model =
+                    model.expect("a compaction begins only with a model, and a model is only replaced");
                 (model, self.thinking, self.window())
             }
         };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use atomic_protocol::model::{Model, ThinkingLevel};
 
 use crate::Agent;
-use crate::compaction::Work;
 use crate::compacting::Compacting;
+use crate::compaction::Work;
 use crate::effect::PlanStage;
 
 /// A model that may be asked, with how much it may think.

@@ -5,12 +5,13 @@
 
 mod support;
 
-use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, HookAnswer, Input, Wish};
+use atomic_agent::compaction::{Instructions, PlanOutcome, PlannerAnswer};
+use atomic_agent::{AgentCommand, Candidate, Departure, HookAnswer, Input, Strategy, Wish};
 use atomic_protocol::command::{QueueMode, StreamingBehavior};
+use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::StopReason;
+use atomic_protocol::message::{StopReason, role};
 use atomic_protocol::model::{ModelEvent, ModelFailure};
 use atomic_protocol::tool::ToolOutput;
 use support::{World, calls, done, text, using};
@@ -31,8 +32,9 @@ impl Dice {
 /// Room of the model, in tokens.
 const WINDOW: u64 = 10_000;
 
-/// Steps of planning that one compaction may take: the first, retries, trimming down to a line, the last resort.
-const STEPS: usize = 1 + 3 + 12 + 1;
+/// Steps of planning that one compaction or summary may take: for each of two planners or two parts the first, retries,
+/// trimming down to a line; and the last resort.
+const STEPS: usize = 2 * (1 + 3 + 12) + 1;
 
 /// Recoveries that one user message may bring: overflow, truncation, and three continuations at the output limit.
 const RECOVERIES: usize = 5;
@@ -42,11 +44,19 @@ fn play(seed: u64) {
     let mut world = World::with_window(WINDOW, 500);
     let mut admitted: Vec<(u64, String)> = Vec::new();
     let mut cleared: Vec<String> = Vec::new();
+    let mut departures = 0;
     let failing = dice.roll(4) == 0;
+    if dice.roll(2) == 0 {
+        let thinking = atomic_protocol::model::ThinkingLevel::Off;
+        world.agent.set_planners(vec![Candidate { model: support::model("borrowed", false), thinking }]);
+    }
+    if dice.roll(3) == 0 {
+        world.set_strategy(Strategy::Summary);
+    }
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
         let name = format!("m{step}");
-        match dice.roll(18) {
+        match dice.roll(19) {
             0 | 1 => {
                 let behavior =
                     [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
@@ -88,9 +98,11 @@ fn play(seed: u64) {
                 world.ask(match dice.roll(6) {
                     0 => AgentCommand::AbortCompaction,
                     1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
+                    2 => AgentCommand::Compact(Wish::Summary(None)),
                     _ => AgentCommand::Compact(Wish::Settings(None)),
                 });
             }
+            17 if dice.roll(3) == 0 => departures += usize::from(depart(&mut world, &mut dice)),
             7 if failing => world.full = dice.roll(3) == 0,
             8 if dice.roll(2) == 0 => {
                 world.ask(match dice.roll(4) {
@@ -144,6 +156,7 @@ fn play(seed: u64) {
     // bounded number of times for each.
     let count = |kind: fn(&Event) -> bool| world.events.iter().filter(|event| kind(event)).count();
     let begun = count(|event| matches!(event, Event::CompactionStart { .. }));
+    let begun = begun + departures;
     assert!(world.planned <= begun * STEPS, "{} steps for {begun} compactions", world.planned);
     let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
     let users = world.delivered.len();
@@ -175,6 +188,26 @@ fn play(seed: u64) {
         let text = format!("{messages:?}");
         assert!(!text.contains("interrupted"), "a call without a result was repaired");
     }
+}
+
+/// Goes back to some user message with a summary, if nothing else is going on.
+fn depart(world: &mut World, dice: &mut Dice) -> bool {
+    let users: Vec<usize> = (0..world.file.len())
+        .filter(|at| matches!(&world.file[*at].body, EntryBody::Message(message) if role(message).as_deref() == Some("user")))
+        .collect();
+    if users.is_empty() || !world.agent.is_idle() {
+        return false;
+    }
+    let entry = &world.file[users[dice.roll(users.len())]];
+    let (target, leaf) = (entry.id.clone(), entry.parent_id.clone());
+    world.ask(AgentCommand::Depart(Departure {
+        target,
+        leaf,
+        instructions: Instructions::default(),
+        label: (dice.roll(2) == 0).then(|| "label".to_owned()),
+        answer: Raw::parse(r#"{"cancelled":false}"#).unwrap(),
+    }));
+    true
 }
 
 /// What a planner answers, from the best to the worst.

@@ -61,7 +61,8 @@ pub struct BranchSummary {
 const WINDOW: u64 = 128_000;
 
 /// What stands before the text.
-const PREAMBLE: &str = "Before coming back here, the conversation went down another branch.\nNotes on what happened there:\n\n";
+const PREAMBLE: &str =
+    "Before coming back here, the conversation went down another branch.\nNotes on what happened there:\n\n";
 
 /// The text when nothing was said on the branch (literal of the reference).
 const NOTHING: &str = "No content to summarize";
@@ -128,9 +129,7 @@ impl BranchPlan {
             })),
             Read::TooLong => PlanOutcome::TooLong(Work::Branch(self)),
             Read::Failed(failure) => PlanOutcome::Failed { work: Work::Branch(self), failure },
-            Read::Empty => {
-                PlanOutcome::Unusable { work: Work::Branch(self), why: notes::EMPTY.to_owned() }
-            }
+            Read::Empty => PlanOutcome::Unusable { work: Work::Branch(self), why: notes::EMPTY.to_owned() },
         }
     }
 }

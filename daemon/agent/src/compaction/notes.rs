@@ -34,7 +34,8 @@ What the user wants to reach; several things if the talk was about several.\n\n\
 const CRITICAL: &str = "\n## Critical Context\n\
 - Values, names, messages and references without which the work cannot go on.\n";
 
-const MANNER: &str = "\nBe brief. Paths, names of functions and error messages stand letter for letter as they were.";
+const MANNER: &str =
+    "\nBe brief. Paths, names of functions and error messages stand letter for letter as they were.";
 
 /// What notes are taken of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -146,9 +146,7 @@ impl Work {
             Verdict::Done(compaction) => (*compaction).into(),
             Verdict::TooLong => PlanOutcome::TooLong(Work::Lines(plan)),
             Verdict::Failed(failure) => PlanOutcome::Failed { work: Work::Lines(plan), failure },
-            Verdict::Unusable(why) => {
-                PlanOutcome::Unusable { work: Work::Lines(plan), why: why.to_owned() }
-            }
+            Verdict::Unusable(why) => PlanOutcome::Unusable { work: Work::Lines(plan), why: why.to_owned() },
         }
     }
 }

@@ -172,8 +172,7 @@ impl SummaryParameters {
             tokens_before,
             instructions: self.instructions,
         };
-        let plan =
-            SummaryPlan { shared: Arc::new(shared), offset, history: before, usage: Usage::default() };
+        let plan = SummaryPlan { shared: Arc::new(shared), offset, history: before, usage: Usage::default() };
         Begun::Ask(Work::Summary(plan))
     }
 }
@@ -202,7 +201,9 @@ impl SummaryPlan {
         let record = self.part()[self.offset..].join("\n\n");
         match (&self.history, &self.shared.previous) {
             (Some(_), _) => notes::request(&record, Notes::TurnStart, &Instructions::default()),
-            (None, Some(previous)) => notes::request(&record, Notes::More(previous), &self.shared.instructions),
+            (None, Some(previous)) => {
+                notes::request(&record, Notes::More(previous), &self.shared.instructions)
+            }
             (None, None) => notes::request(&record, Notes::Conversation, &self.shared.instructions),
         }
     }

@@ -9,7 +9,8 @@ use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, So
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
     Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, Hook, HookAnswer, HookId, Input,
-    ModelCall, ModelCallId, PlanCall, PlanStage, RequestId, RetryPolicy, TimerId, ToolRunId,
+    ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, Strategy, TimerId,
+    ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
@@ -281,36 +282,44 @@ impl World {
         };
         let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
         let Some(at) = file.iter().rposition(boundary) else { return messages(file) };
-        let EntryBody::Compaction { summary, first_kept, .. } = &file[at].body else { unreachable!() };
-        let kept =
-            file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at);
+        let EntryBody::Compaction { summary, first_kept, details, .. } = &file[at].body else {
+            unreachable!()
+        };
+        let kept = file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at);
         let tail: String =
             messages(&file[kept..at]).iter().map(|(_, message)| message.as_str().to_owned()).collect();
+        let by_summary = details.as_str().starts_with(r#"{"strategy":"summary""#);
+        let tail = if by_summary { String::new() } else { tail };
         let text = serde_json::to_string(&format!("{summary}\n\n{tail}")).unwrap();
         let message = format!(
-            r#"{{"role":"custom","customType":"compaction","content":[{{"type":"text","text":{text}}}],"display":true,"timestamp":1}}"#
+            r#"{{"role":"custom","customType":"compaction","content":[{{"type":"text","text":{text}}}],"display":true,"timestamp":{}}}"#,
+            file[at].timestamp.0
         );
         let mut out = vec![(file[at].id.clone(), Raw::parse(&message).unwrap())];
+        if by_summary {
+            out.extend(messages(&file[kept..at]));
+        }
         out.extend(messages(&file[at + 1..]));
         out
     }
 
     /// What a compaction would look at, as the session store gives it.
     pub(crate) fn source(&self) -> Source {
+        let path = self.path();
+        let file = &path[..];
         let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
-        let last = self.file.iter().rposition(boundary);
+        let last = file.iter().rposition(boundary);
         let from = last.map_or(0, |at| {
-            let EntryBody::Compaction { first_kept, .. } = &self.file[at].body else { unreachable!() };
-            self.file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at + 1)
+            let EntryBody::Compaction { first_kept, .. } = &file[at].body else { unreachable!() };
+            file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at + 1)
         });
         let message = |entry: &Entry| match &entry.body {
             EntryBody::Message(message) => Some((entry.id.clone(), message.clone())),
             _ => None,
         };
         Source {
-            previous: last
-                .map(|at| Raw::parse(std::str::from_utf8(&self.file[at].to_line()).unwrap()).unwrap()),
-            messages: self.file[from..].iter().filter_map(message).collect(),
+            previous: last.map(|at| Raw::parse(std::str::from_utf8(&file[at].to_line()).unwrap()).unwrap()),
+            messages: file[from..].iter().filter_map(message).collect(),
         }
     }
 
@@ -358,6 +367,18 @@ impl World {
         let plan = call.plan;
         let outcome = outcome(self, call);
         self.feed(Input::Planned { plan, outcome });
+    }
+
+    /// As a reload with another setting `compaction.strategy` does.
+    pub(crate) fn set_strategy(&mut self, strategy: Strategy) {
+        self.agent.reload(Reloaded {
+            prompt: self.agent.prompt_parts().clone(),
+            model: None,
+            steering_mode: QueueMode::OneAtATime,
+            follow_up_mode: QueueMode::OneAtATime,
+            retry: RetryPolicy::default(),
+            compaction: CompactionPolicy { strategy, reserve_tokens: 1000, ..CompactionPolicy::default() },
+        });
     }
 
     pub(crate) fn ask(&mut self, command: AgentCommand) -> u64 {
@@ -439,15 +460,17 @@ impl World {
                     assert_eq!(planner_retries, 0, "retries end before the compaction");
                     compacting = None;
                 }
+                // Outside of a compaction it is the summary of a branch that is tried again.
                 Event::SummarizationRetryScheduled { attempt, .. } => {
                     planner_retries += 1;
-                    assert!(compacting.is_some() && *attempt == planner_retries);
+                    assert_eq!(*attempt, planner_retries);
+                    assert!(compacting.is_some() || (settled && !agent), "nothing is summed up in a run");
                 }
                 Event::SummarizationRetryAttemptStart { reason } => {
                     assert_eq!(*reason, compacting.map(|(reason, _)| reason));
                 }
                 Event::SummarizationRetryFinished => {
-                    assert!(compacting.is_some() && planner_retries > 0);
+                    assert!(planner_retries > 0);
                     planner_retries = 0;
                 }
                 Event::AgentStart => {
