@@ -138,16 +138,11 @@ fn a_summary_that_fails_or_is_given_up_leaves_the_session_where_it_is() {
     assert_eq!(shim.session_file().bytes(), bytes);
     assert_eq!(shim.get("get_messages"), messages);
     // To where nothing is left behind: no summary, and nobody is asked.
-    navigate(&mut shim, &second, json!({}));
-    shim.response("n").data();
-    shim.rest();
+    shim.ask(json!({"type": "navigate_tree", "targetId": second})).data();
     let first = message_id(&mut shim, "one?");
     let last = shim.session_file().entries().last().expect("entries")["id"].clone();
-    navigate(&mut shim, last.as_str().expect("an id"), json!({"summarize": true}));
-    assert_eq!(
-        shim.until("the answer", |record| record["id"] == "n").last().expect("it").data(),
-        &json!({"cancelled": false})
-    );
+    let back = json!({"type": "navigate_tree", "targetId": last, "options": {"summarize": true}});
+    assert_eq!(shim.ask(back).data(), &json!({"cancelled": false}));
     // At end of input it is given up as well.
     navigate(&mut shim, &first, json!({"summarize": true}));
     let asked = notes(&server);
