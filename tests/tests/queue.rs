@@ -269,3 +269,34 @@ fn steering_carries_images() {
     let conversation = server.last_request().conversation();
     assert_eq!(users(&conversation), ["start", "look", "[image]"]);
 }
+
+/// While the model answers, what changes queue, model or nothing at all is answered in one go.
+#[test]
+fn during_a_run_each_line_is_answered_and_none_waits_for_it() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let (mut shim, exchange) = streaming(&server, &sandbox, &[]);
+    shim.rest();
+    shim.send_together(&[
+        json!({"id": "a", "type": "get_state"}),
+        json!({"id": "b", "type": "steer", "message": "by the way"}),
+        json!({"id": "c", "type": "set_model", "provider": "mock", "modelId": "mock-plain"}),
+        json!({"id": "d", "type": "get_messages"}),
+        json!({"id": "e", "type": "clear_queue"}),
+        json!({"id": "f", "type": "get_state"}),
+    ]);
+    let mut left = vec!["a", "b", "c", "d", "e", "f"];
+    let records = shim.until("six answers", |record| {
+        if record.is_response() {
+            left.retain(|id| record["id"] != *id);
+        }
+        left.is_empty()
+    });
+    let data = |id: &str| the_only(&records, "answer", |record| record["id"] == id).data().clone();
+    assert_eq!(data("e"), json!({"steering": ["by the way"], "followUp": []}));
+    let state = data("f");
+    assert_eq!((&state["isStreaming"], &state["pendingMessageCount"]), (&json!(true), &json!(0)));
+    assert!(server.requests().len() == 1, "the answer is still out");
+    release(exchange);
+    shim.until_settled();
+}

@@ -5,6 +5,7 @@ mod deltas;
 mod first_delta;
 mod listing;
 mod paced;
+mod planning;
 mod round_trips;
 mod windows;
 
@@ -35,6 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "paced" => paced::run(&mut bench),
             "big" => big::run(&mut bench),
             "listing" => listing::run(&mut bench),
+            "planning" => planning::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;
