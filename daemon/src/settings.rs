@@ -18,8 +18,8 @@ use std::time::Duration;
 
 mod save;
 
-pub use atomic_protocol::cli::OnDisconnect;
 use atomic_agent::Strategy;
+pub use atomic_protocol::cli::OnDisconnect;
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::json;
 use atomic_protocol::model::ThinkingLevel;
@@ -396,15 +396,13 @@ impl Layers {
             compaction: CompactionSettings {
                 enabled: self.flag("compaction.enabled", true),
                 reserve_tokens: self.count("compaction.reserveTokens").unwrap_or(16_384),
-                strategy: self.word(
-                    "compaction.strategy",
-                    "\"verbatim-lines\" or \"summary\"",
-                    |word| match word {
+                strategy: self.word("compaction.strategy", "\"verbatim-lines\" or \"summary\"", |word| {
+                    match word {
                         "verbatim-lines" => Some(Strategy::VerbatimLines),
                         "summary" => Some(Strategy::Summary),
                         _ => None,
-                    },
-                ),
+                    }
+                }),
                 keep_recent_tokens: self.count("compaction.keepRecentTokens").unwrap_or(20_000),
                 compression_ratio: self
                     .read("compaction.compression_ratio", "a number above 0 and below 1", |value| {

@@ -1,5 +1,7 @@
 //! What a model is to see of a session: the messages of one branch, or what a compaction left of them.
 
+use std::collections::HashSet;
+
 use atomic_protocol::Raw;
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{Fields, ObjectWriter};
@@ -19,7 +21,8 @@ const COMPACTED_NOTICE: &str = "The earlier part of this conversation was shorte
      A line that reads \"(filtered N lines)\" stands where N lines were left out.\n\n";
 
 /// What stands before a summary, and behind it. Part of what providers see and cache, too.
-const SUMMARY_NOTICE: &str = "The earlier part of this conversation was replaced by the summary below.\n\n<summary>\n";
+const SUMMARY_NOTICE: &str =
+    "The earlier part of this conversation was replaced by the summary below.\n\n<summary>\n";
 const SUMMARY_END: &str = "\n</summary>";
 
 /// What a compaction left of what came before it.
@@ -101,18 +104,30 @@ pub struct Left {
 }
 
 /// What is left behind by going from the session's leaf to `target`: the entries behind the last one that both branches
-/// have, in order, those that say something (reference compaction 12). The number is how many there are of any type.
-pub fn left_behind(store: &Store, target: &EntryId) -> (usize, Vec<Left>) {
-    let kept: std::collections::HashSet<usize> = store.branch(Some(target)).into_iter().collect();
+/// have, in order, those that say something (reference compaction 12).
+pub fn left_behind(store: &Store, target: &EntryId) -> Vec<Left> {
+    let said = left_entries(store, target).into_iter().filter_map(|at| {
+        let entry = &store.entries()[at];
+        match entry.kind {
+            Kind::Compaction => Some(Left { message: summarized(entry), summary: Some(entry.line.clone()) }),
+            Kind::BranchSummary => Some(Left { message: message(entry)?, summary: Some(entry.line.clone()) }),
+            _ => Some(Left { message: message(entry)?, summary: None }),
+        }
+    });
+    said.collect()
+}
+
+/// Whether going from the session's leaf to `target` leaves any entry behind.
+pub fn leaves_something(store: &Store, target: &EntryId) -> bool {
+    !left_entries(store, target).is_empty()
+}
+
+/// The entries of the leaf's branch that the branch of `target` does not have, as places in [`Store::entries`].
+fn left_entries(store: &Store, target: &EntryId) -> Vec<usize> {
+    let kept: HashSet<usize> = store.branch(Some(target)).into_iter().collect();
     let mut path = store.branch(store.leaf());
     let shared = path.iter().rposition(|at| kept.contains(at)).map_or(0, |last| last + 1);
-    let left: Vec<&StoredEntry> = path.drain(shared..).map(|at| &store.entries()[at]).collect();
-    let said = left.iter().filter_map(|entry| match entry.kind {
-        Kind::Compaction => Some(Left { message: summarized(entry), summary: Some(entry.line.clone()) }),
-        Kind::BranchSummary => Some(Left { message: message(entry)?, summary: Some(entry.line.clone()) }),
-        _ => Some(Left { message: message(entry)?, summary: None }),
-    });
-    (left.len(), said.collect())
+    path.split_off(shared)
 }
 
 fn told(entry: &StoredEntry) -> Option<(EntryId, Raw)> {

@@ -83,7 +83,15 @@ impl Store {
 
     fn begin(header: Header, place: Place) -> Store {
         let header = StoredHeader::new(header);
-        Store { header, index: Index::default(), place, written: 0, backup: None, foreign: 0, unmarked: false }
+        Store {
+            header,
+            index: Index::default(),
+            place,
+            written: 0,
+            backup: None,
+            foreign: 0,
+            unmarked: false,
+        }
     }
 
     /// Opens a session's file and locks it. Lines that are no entries are skipped and reported; their bytes stay. Files of

@@ -13,6 +13,12 @@ use crate::compaction::{BranchBegin, BranchSummary, Instructions, PlanOutcome, W
 use crate::effect::{Effect, PlanCall, PlanStage};
 use crate::input::{PlanId, RequestId, TimerId};
 
+/// Something is going on (literal of the reference).
+pub const BUSY: &str = "Wait for the current response to finish before navigating the session tree.";
+
+/// Nobody can be asked (literal of the reference).
+pub const NO_SUMMARIZER: &str = "No model available for summarization";
+
 /// Where to go, with a summary of what is left behind.
 #[derive(Debug)]
 pub struct Departure {
@@ -59,6 +65,10 @@ impl Agent {
     }
 
     pub(crate) fn depart(&mut self, request: RequestId, departure: Departure) {
+        let refusal = if self.is_idle() { NO_SUMMARIZER } else { BUSY };
+        if !self.is_idle() || self.model.is_none() {
+            return self.answer(request, Err(refusal.to_owned()));
+        }
         let begin = BranchBegin {
             instructions: departure.instructions.clone(),
             reserve_tokens: self.compaction_policy.reserve_tokens,

@@ -65,7 +65,7 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-pub use branching::Departure;
+pub use branching::{BUSY, Departure, NO_SUMMARIZER};
 pub use compacting::{CompactionPolicy, Strategy, Wish};
 pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
 pub use hook::{Hook, HookAnswer, HookId};

@@ -163,6 +163,20 @@ fn prompts_compactions_and_shell_results_wait_for_it() {
 }
 
 #[test]
+fn nobody_leaves_while_something_is_going_on() {
+    let mut world = talked();
+    depart(&mut world, None);
+    let second = depart(&mut world, None);
+    assert_eq!(world.answers[&second], Err(atomic_agent::BUSY.into()));
+    world.planner_says("notes");
+    world.prompt("run");
+    let third = depart(&mut world, None);
+    assert_eq!(world.answers[&third], Err(atomic_agent::BUSY.into()));
+    world.answer(text("done"));
+    world.check_order();
+}
+
+#[test]
 fn a_full_disk_leaves_the_session_where_it_was() {
     let mut world = talked();
     let request = depart(&mut world, Some("label"));

@@ -12,6 +12,7 @@ use atomic_protocol::event::{CompactionReason, Event};
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
 use atomic_protocol::model::ModelEvent;
+use proptest::prelude::*;
 use support::{World, done, text, using};
 
 fn user(size: usize) -> String {
@@ -176,6 +177,39 @@ fn a_request_that_does_not_fit_is_shortened_from_the_front() {
     let Begun::Ask(Work::Summary(plan)) = begin.begin(source(&messages, None), 60) else { panic!("asked") };
     let shown = Work::Summary(plan).request().matches("]: ").count();
     assert!((1..6).contains(&shown), "{shown}");
+}
+
+proptest! {
+    /// What stays never begins with a tool's result; everything before it is shown to the model once, nothing behind it ever.
+    #[test]
+    fn each_message_is_summed_up_or_stays(
+        roles in prop::collection::vec((0u8..4, 1usize..40), 0..30), keep in 0u64..400,
+    ) {
+        let messages: Vec<String> = roles
+            .iter()
+            .enumerate()
+            .map(|(at, (role, size))| {
+                let mark = format!("<{at}>{}", "x".repeat(size * 4));
+                match role {
+                    0 => format!(r#"{{"role":"user","content":"{mark}"}}"#),
+                    1 => format!(r#"{{"role":"bashExecution","command":"{mark}","output":""}}"#),
+                    2 => format!(r#"{{"role":"assistant","content":[{{"type":"text","text":"{mark}"}}],"stopReason":"stop"}}"#),
+                    _ => format!(r#"{{"role":"toolResult","toolCallId":"1","content":[{{"type":"text","text":"{mark}"}}]}}"#),
+                }
+            })
+            .collect();
+        let (requests, summary) = summed_up(begin(&messages, None, keep));
+        let Some(summary) = summary else {
+            prop_assert!(requests.is_empty());
+            return Ok(());
+        };
+        let kept: usize = summary.first_kept.as_str()[1..].parse().unwrap();
+        prop_assert!(kept > 0 && roles[kept].0 != 3, "{kept}");
+        for at in 0..messages.len() {
+            let shown: usize = requests.iter().map(|request| request.matches(&format!("<{at}>")).count()).sum();
+            prop_assert_eq!(shown, usize::from(at < kept), "message {}", at);
+        }
+    }
 }
 
 /// A conversation with more to sum up than the tail that stays.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use atomic_agent::compaction::Instructions;
-use atomic_agent::{AgentCommand, Departure};
+use atomic_agent::{AgentCommand, BUSY, Departure, NO_SUMMARIZER};
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{Block, Content, Message};
@@ -106,8 +106,7 @@ impl Actor {
         let Navigation { target, summarize, label } = navigation;
         let target = target.as_str();
         if !self.agent.is_idle() {
-            return ticket
-                .fail("Wait for the current response to finish before navigating the session tree.");
+            return ticket.fail(BUSY);
         }
         let Some(entry) = self.entry(target) else {
             return ticket.fail(&format!("Entry {target} not found"));
@@ -129,9 +128,9 @@ impl Actor {
         let answer = Raw::from_trusted(data.into());
         if let Some(instructions) = summarize.filter(|_| moved) {
             if self.agent.model().is_none() {
-                return ticket.fail("No model available for summarization");
+                return ticket.fail(NO_SUMMARIZER);
             }
-            if store::left_behind(&self.store, &target).0 > 0 {
+            if store::leaves_something(&self.store, &target) {
                 if let Some(refusal) = self.no_key().await {
                     return ticket.fail(&refusal);
                 }

@@ -46,8 +46,8 @@ impl Actor {
         let material = match &call.stage {
             PlanStage::Begin(_) => Material::Conversation(self.source()),
             PlanStage::BeginBranch(_, target) => {
-                let (_, left) = store::left_behind(&self.store, target);
-                let left = left.into_iter().map(|store::Left { message, summary }| LeftBehind { message, summary });
+                let left = store::left_behind(&self.store, target).into_iter();
+                let left = left.map(|store::Left { message, summary }| LeftBehind { message, summary });
                 Material::Branch(left.collect())
             }
             PlanStage::Ask(_) | PlanStage::Fresh(_) => Material::None,
