@@ -19,7 +19,7 @@ use std::time::Duration;
 pub mod credentials;
 mod save;
 
-use atomic_agent::Budget;
+use atomic_agent::{Budget, Strategy};
 pub use atomic_protocol::cli::OnDisconnect;
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::json;
@@ -125,6 +125,10 @@ pub struct CompactionSettings {
     pub enabled: bool,
     /// `reserveTokens`: room to keep free in the context window, in tokens.
     pub reserve_tokens: u64,
+    /// `strategy`: `verbatim-lines` or `summary`.
+    pub strategy: Strategy,
+    /// `keepRecentTokens`: newest messages that a summary leaves as they are, in tokens.
+    pub keep_recent_tokens: u64,
     /// `compression_ratio`: part of the lines to keep, above 0 and below 1.
     pub compression_ratio: f64,
     /// `preserve_recent`: newest messages to keep whole.
@@ -420,6 +424,14 @@ impl Layers {
             compaction: CompactionSettings {
                 enabled: self.flag("compaction.enabled", true),
                 reserve_tokens: self.count("compaction.reserveTokens").unwrap_or(16_384),
+                strategy: self.word("compaction.strategy", "\"verbatim-lines\" or \"summary\"", |word| {
+                    match word {
+                        "verbatim-lines" => Some(Strategy::VerbatimLines),
+                        "summary" => Some(Strategy::Summary),
+                        _ => None,
+                    }
+                }),
+                keep_recent_tokens: self.count("compaction.keepRecentTokens").unwrap_or(20_000),
                 compression_ratio: self
                     .read("compaction.compression_ratio", "a number above 0 and below 1", |value| {
                         value.as_f64().filter(|ratio| 0.0 < *ratio && *ratio < 1.0)

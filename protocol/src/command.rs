@@ -201,6 +201,10 @@ pub enum Command {
         target_id: String,
         /// Have what is left behind summarized.
         summarize: bool,
+        /// What the summary shall say besides.
+        custom_instructions: Option<String>,
+        /// They stand instead of our own instructions.
+        replace_instructions: bool,
         /// A label for the entry.
         label: Option<String>,
     },

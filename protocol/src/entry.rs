@@ -5,6 +5,7 @@
 //! writing, and for reading the handful of fields that the tree needs.
 
 use crate::json::{ObjectWriter, Raw};
+use crate::message::Usage;
 use crate::time::Millis;
 
 /// The version this program writes.
@@ -114,6 +115,17 @@ pub enum EntryBody {
         tokens_before: u64,
         /// How it was done; the key `strategy` in it says what kind of text `summary` is.
         details: Raw,
+        /// What writing a summary took.
+        usage: Option<Usage>,
+    },
+    /// What happened on a branch that was left, in short; it follows the entry that was gone to.
+    BranchSummary {
+        /// The text.
+        summary: String,
+        /// `readFiles` and `modifiedFiles` of that branch.
+        details: Raw,
+        /// What writing it took.
+        usage: Option<Usage>,
     },
     /// A name for another entry; `None` takes it away.
     Label {
@@ -138,6 +150,7 @@ impl EntryBody {
             EntryBody::ModelChange { .. } => "model_change",
             EntryBody::ThinkingLevelChange { .. } => "thinking_level_change",
             EntryBody::Compaction { .. } => "compaction",
+            EntryBody::BranchSummary { .. } => "branch_summary",
             EntryBody::Label { .. } => "label",
             EntryBody::SessionInfo { .. } => "session_info",
         }
@@ -178,10 +191,20 @@ impl Entry {
             EntryBody::ThinkingLevelChange { level } => {
                 object.str("thinkingLevel", level);
             }
-            EntryBody::Compaction { summary, first_kept, tokens_before, details } => {
+            EntryBody::Compaction { summary, first_kept, tokens_before, details, usage } => {
                 object.str("summary", summary);
                 object.value("firstKeptEntryId", &first_kept.as_ref().map(EntryId::as_str));
                 object.count("tokensBefore", *tokens_before).raw("details", details.bytes());
+                if let Some(usage) = usage {
+                    object.value("usage", usage);
+                }
+            }
+            EntryBody::BranchSummary { summary, details, usage } => {
+                object.str("fromId", self.parent_id.as_ref().map_or("root", EntryId::as_str));
+                object.str("summary", summary).raw("details", details.bytes());
+                if let Some(usage) = usage {
+                    object.value("usage", usage);
+                }
             }
             EntryBody::Label { target, label } => {
                 object.str("targetId", target.as_str());
@@ -228,9 +251,18 @@ mod tests {
                 summary: "[User]: a\n(filtered 2 lines)".into(),
                 first_kept: None,
                 tokens_before: 7,
-                details: Raw::parse(r#"{"strategy":"verbatim-lines"}"#).unwrap()
+                details: Raw::parse(r#"{"strategy":"verbatim-lines"}"#).unwrap(),
+                usage: None,
             }),
             r#"{"type":"compaction","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","summary":"[User]: a\n(filtered 2 lines)","firstKeptEntryId":null,"tokensBefore":7,"details":{"strategy":"verbatim-lines"}}"#
+        );
+        assert_eq!(
+            entry(EntryBody::BranchSummary {
+                summary: "s".into(),
+                details: Raw::parse(r#"{"readFiles":[],"modifiedFiles":["a"]}"#).unwrap(),
+                usage: None,
+            }),
+            r#"{"type":"branch_summary","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","fromId":"p","summary":"s","details":{"readFiles":[],"modifiedFiles":["a"]}}"#
         );
         assert_eq!(
             entry(EntryBody::SessionInfo { name: None }),

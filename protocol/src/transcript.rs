@@ -1,9 +1,9 @@
 //! Messages as text: what a compaction is planned on, and what it kept after the part it shortened.
 //!
 //! One section a message part, a role header in front, a blank line between; tool calls as `name(key=JSON)`. Calls
-//! without results and results without calls are fine here. Two readings of the same grammar (reference compaction 2):
-//! [`transcript`] cuts nothing and leaves images where they stood, [`transcript_lines`] is text only. [`glance`] reads messages
-//! for either.
+//! without results and results without calls are fine here. Three readings of the same grammar (reference compaction 2 and 12):
+//! [`transcript`] cuts nothing and leaves images where they stood, [`transcript_lines`] is text only, [`transcript_brief`] is
+//! text without images and with little of what tools returned. [`glance`] reads messages for any of them.
 
 mod glance;
 
@@ -27,6 +27,9 @@ pub const RESULT: &str = "[Tool result]: ";
 /// UTF-16 units of a tool's result that [`transcript_lines`] shows.
 const RESULT_UNITS: usize = 16_000;
 
+/// UTF-16 units of a tool's result that [`transcript_brief`] shows.
+const BRIEF_RESULT_UNITS: usize = 2_000;
+
 /// The messages as content: text blocks, merged where they meet, and image blocks.
 pub fn transcript(messages: impl IntoIterator<Item = Message>) -> Vec<Block> {
     let mut out = Transcript::default();
@@ -36,7 +39,16 @@ pub fn transcript(messages: impl IntoIterator<Item = Message>) -> Vec<Block> {
 
 /// The messages as text: an image is the line `[image]`, and a long tool result ends in a note of how much is left out.
 pub fn transcript_lines(messages: impl IntoIterator<Item = Message>) -> String {
-    let mut out = Transcript { text_only: true, ..Transcript::default() };
+    text(Some(Flat { images: true, result_units: RESULT_UNITS }), messages)
+}
+
+/// The messages as text for somebody who sums them up: no images, and of a tool's result its beginning.
+pub fn transcript_brief(messages: impl IntoIterator<Item = Message>) -> String {
+    text(Some(Flat { images: false, result_units: BRIEF_RESULT_UNITS }), messages)
+}
+
+fn text(flat: Option<Flat>, messages: impl IntoIterator<Item = Message>) -> String {
+    let mut out = Transcript { flat, ..Transcript::default() };
     messages.into_iter().for_each(|message| out.message(&message));
     match out.blocks.pop() {
         Some(Block::Text { text, .. }) => text,
@@ -47,7 +59,17 @@ pub fn transcript_lines(messages: impl IntoIterator<Item = Message>) -> String {
 #[derive(Default)]
 struct Transcript {
     blocks: Vec<Block>,
-    text_only: bool,
+    /// Text only, and how.
+    flat: Option<Flat>,
+}
+
+/// What becomes of content that is shown as text.
+#[derive(Clone, Copy)]
+struct Flat {
+    /// Images are named.
+    images: bool,
+    /// UTF-16 units of a tool's result that are shown.
+    result_units: usize,
 }
 
 impl Transcript {
@@ -112,10 +134,10 @@ impl Transcript {
 
     /// A section of texts and images; none when nothing can be seen.
     fn content(&mut self, header: &str, blocks: &[Block]) {
-        if self.text_only {
-            let mut text = flat(blocks);
+        if let Some(shown) = self.flat {
+            let mut text = flat(blocks, shown.images);
             if header == RESULT {
-                shorten(&mut text);
+                shorten(&mut text, shown.result_units);
             }
             return self.text(header, &text);
         }
@@ -142,8 +164,8 @@ impl Transcript {
     }
 }
 
-/// Content as text: texts as they are, each image on a line of its own.
-fn flat(blocks: &[Block]) -> String {
+/// Content as text: texts as they are, each image, if they are named, on a line of its own.
+fn flat(blocks: &[Block], images: bool) -> String {
     let mut out = String::new();
     let mut image = false;
     for block in blocks {
@@ -152,7 +174,7 @@ fn flat(blocks: &[Block]) -> String {
                 out.push_str(text);
                 image = false;
             }
-            Block::Image { .. } => {
+            Block::Image { .. } if images => {
                 if !out.is_empty() && !out.ends_with('\n') {
                     out.push('\n');
                 }
@@ -168,15 +190,15 @@ fn flat(blocks: &[Block]) -> String {
     out
 }
 
-/// Cuts a tool's result after [`RESULT_UNITS`], never inside a character.
-fn shorten(text: &mut String) {
+/// Cuts a tool's result after `most` UTF-16 units, never inside a character.
+fn shorten(text: &mut String, most: usize) {
     // A character takes at least as many bytes as UTF-16 units.
-    if text.len() <= RESULT_UNITS {
+    if text.len() <= most {
         return;
     }
     let (mut units, mut cut) = (0, None);
     for (at, character) in text.char_indices() {
-        if units + character.len_utf16() > RESULT_UNITS && cut.is_none() {
+        if units + character.len_utf16() > most && cut.is_none() {
             cut = Some((at, units));
         }
         units += character.len_utf16();
@@ -285,6 +307,24 @@ mod tests {
             lines(&[result(&format!("{}😀z", &exact[1..]))]),
             format!("[Tool result]: {}\n\n[... 3 more characters truncated]", &exact[1..])
         );
+    }
+
+    #[test]
+    fn in_brief_there_are_no_images_and_results_are_short() {
+        let result = |text: &str| {
+            format!(
+                r#"{{"role":"toolResult","toolCallId":"1","content":[{{"type":"text","text":"{text}"}},{{"type":"image","data":"aGk=","mimeType":"image/png"}}]}}"#
+            )
+        };
+        let brief = |text: &str| transcript_brief([Message::parse(&Raw::parse(text).unwrap()).unwrap()]);
+        assert_eq!(brief(&result("r")), "[Tool result]: r");
+        let exact = "x".repeat(BRIEF_RESULT_UNITS);
+        assert_eq!(
+            brief(&result(&format!("{exact}yz"))),
+            format!("[Tool result]: {exact}\n\n[... 2 more characters truncated]")
+        );
+        let image = r#"{"role":"user","content":[{"type":"image","data":"aGk=","mimeType":"image/png"}]}"#;
+        assert_eq!(brief(image), "");
     }
 
     #[test]

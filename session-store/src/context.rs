@@ -1,5 +1,7 @@
 //! What a model is to see of a session: the messages of one branch, or what a compaction left of them.
 
+use std::collections::HashSet;
+
 use atomic_protocol::Raw;
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{Fields, ObjectWriter};
@@ -10,12 +12,27 @@ use crate::entry::{Kind, Role};
 use crate::splice::with_fields;
 use crate::{Store, StoredEntry};
 
-/// The strategy of compactions that are boundaries. Others (summaries by other programs) hide nothing and add nothing.
-const BOUNDARY_STRATEGY: &str = "verbatim-lines";
+/// Strategies of compactions that are boundaries. One that says another hides nothing and adds nothing.
+const LINES_STRATEGY: &str = "verbatim-lines";
+const SUMMARY_STRATEGY: &str = "summary";
 
 /// What stands before the compacted text. Part of what providers see and cache: do not change it lightly.
 const COMPACTED_NOTICE: &str = "The earlier part of this conversation was shortened to save space; the lines below are what was kept, word for word. \
      A line that reads \"(filtered N lines)\" stands where N lines were left out.\n\n";
+
+/// What stands before a summary, and behind it. Part of what providers see and cache, too.
+const SUMMARY_NOTICE: &str =
+    "The earlier part of this conversation was replaced by the summary below.\n\n<summary>\n";
+const SUMMARY_END: &str = "\n</summary>";
+
+/// What a compaction left of what came before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Boundary {
+    /// Lines of it; the kept messages follow as text.
+    Lines,
+    /// A summary; the kept messages follow as they are.
+    Summary,
+}
 
 /// The context of a branch.
 #[derive(Clone, Debug, Default)]
@@ -37,12 +54,19 @@ pub fn context(store: &Store) -> Context {
 /// The context at `leaf`: empty for `None` and for an unknown id.
 pub fn context_at(store: &Store, leaf: Option<&EntryId>) -> Context {
     let path: Vec<&StoredEntry> = store.branch(leaf).into_iter().map(|at| &store.entries()[at]).collect();
-    let boundary = path.iter().rposition(|entry| is_boundary(entry));
-    let (mut messages, rest) = match boundary {
+    let (mut messages, rest) = match last_boundary(store, &path) {
         None => (Vec::new(), &path[..]),
-        Some(at) => (vec![(path[at].id.clone(), compacted(path[at], &path[..at]))], &path[at + 1..]),
+        Some((at, Boundary::Lines)) => {
+            (vec![(path[at].id.clone(), compacted(path[at], &path[..at]))], &path[at + 1..])
+        }
+        Some((at, Boundary::Summary)) => {
+            let mut messages = vec![(path[at].id.clone(), summarized(path[at]))];
+            let kept = kept_from(path[at], &path[..at]).unwrap_or(at);
+            messages.extend(path[kept..at].iter().filter_map(|entry| told(entry)));
+            (messages, &path[at + 1..])
+        }
     };
-    messages.extend(rest.iter().filter_map(|entry| Some((entry.id.clone(), message(entry)?))));
+    messages.extend(rest.iter().filter_map(|entry| told(entry)));
     Context {
         messages,
         thinking: path.iter().rev().find_map(|entry| thinking(entry)),
@@ -63,12 +87,51 @@ pub struct Shortenable {
 pub fn shortenable(store: &Store) -> Shortenable {
     let path: Vec<&StoredEntry> =
         store.branch(store.leaf()).into_iter().map(|at| &store.entries()[at]).collect();
-    let boundary = path.iter().rposition(|entry| is_boundary(entry));
+    let boundary = last_boundary(store, &path).map(|(at, _)| at);
     let from = boundary.map_or(0, |at| kept_from(path[at], &path[..at]).unwrap_or(at + 1));
     // A boundary stands for no message, so the kept messages before it and those behind it follow each other.
-    let messages =
-        path[from..].iter().filter_map(|entry| Some((entry.id.clone(), message(entry)?))).collect();
+    let messages = path[from..].iter().filter_map(|entry| told(entry)).collect();
     Shortenable { previous: boundary.map(|at| path[at].line.clone()), messages }
+}
+
+/// An entry of a branch that is left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// What it says, as a message.
+    pub message: Raw,
+    /// Its line, if it stands for others: a compaction or the summary of a branch.
+    pub summary: Option<Raw>,
+}
+
+/// What is left behind by going from the session's leaf to `target`: the entries behind the last one that both branches
+/// have, in order, those that say something (reference compaction 12).
+pub fn left_behind(store: &Store, target: &EntryId) -> Vec<Left> {
+    let said = left_entries(store, target).into_iter().filter_map(|at| {
+        let entry = &store.entries()[at];
+        match entry.kind {
+            Kind::Compaction => Some(Left { message: summarized(entry), summary: Some(entry.line.clone()) }),
+            Kind::BranchSummary => Some(Left { message: message(entry)?, summary: Some(entry.line.clone()) }),
+            _ => Some(Left { message: message(entry)?, summary: None }),
+        }
+    });
+    said.collect()
+}
+
+/// Whether going from the session's leaf to `target` leaves any entry behind.
+pub fn leaves_something(store: &Store, target: &EntryId) -> bool {
+    !left_entries(store, target).is_empty()
+}
+
+/// The entries of the leaf's branch that the branch of `target` does not have, as places in [`Store::entries`].
+fn left_entries(store: &Store, target: &EntryId) -> Vec<usize> {
+    let kept: HashSet<usize> = store.branch(Some(target)).into_iter().collect();
+    let mut path = store.branch(store.leaf());
+    let shared = path.iter().rposition(|at| kept.contains(at)).map_or(0, |last| last + 1);
+    path.split_off(shared)
+}
+
+fn told(entry: &StoredEntry) -> Option<(EntryId, Raw)> {
+    Some((entry.id.clone(), message(entry)?))
 }
 
 /// Where the messages begin that a boundary kept.
@@ -78,12 +141,25 @@ fn kept_from(boundary: &StoredEntry, before: &[&StoredEntry]) -> Option<usize> {
     before.iter().position(|entry| entry.id.as_str() == id)
 }
 
-fn is_boundary(entry: &StoredEntry) -> bool {
-    let strategy = || {
-        let fields = Fields::parse(entry.line.as_str()).ok()?;
-        Some(Fields::parse(fields.get("details")?).ok()?.str("strategy")? == BOUNDARY_STRATEGY)
-    };
-    entry.kind == Kind::Compaction && strategy() == Some(true)
+fn last_boundary(store: &Store, path: &[&StoredEntry]) -> Option<(usize, Boundary)> {
+    let found = |entry: &StoredEntry| boundary(entry, store.takes_unmarked_summaries());
+    path.iter().enumerate().rev().find_map(|(at, entry)| Some((at, found(entry)?)))
+}
+
+fn boundary(entry: &StoredEntry, unmarked: bool) -> Option<Boundary> {
+    if entry.kind != Kind::Compaction {
+        return None;
+    }
+    let fields = Fields::parse(entry.line.as_str()).ok()?;
+    let details = fields.get("details").and_then(|details| Fields::parse(details).ok());
+    match details.as_ref().and_then(|details| details.get("strategy")) {
+        None => unmarked.then_some(Boundary::Summary),
+        Some(_) => match &*details?.str("strategy")? {
+            LINES_STRATEGY => Some(Boundary::Lines),
+            SUMMARY_STRATEGY => Some(Boundary::Summary),
+            _ => None,
+        },
+    }
 }
 
 fn thinking(entry: &StoredEntry) -> Option<String> {
@@ -175,12 +251,24 @@ fn compacted(boundary: &StoredEntry, before: &[&StoredEntry]) -> Raw {
         kept.next();
     }
     let content: Vec<Block> = std::iter::once(Block::text(first)).chain(kept).collect();
+    boundary_message(boundary, &fields, &content)
+}
+
+/// The one message that stands for what a summary took the place of.
+fn summarized(boundary: &StoredEntry) -> Raw {
+    let fields = Fields::parse(boundary.line.as_str()).unwrap_or_default();
+    let summary = fields.str("summary").unwrap_or_default();
+    let text = format!("{SUMMARY_NOTICE}{summary}{SUMMARY_END}");
+    boundary_message(boundary, &fields, &[Block::text(text)])
+}
+
+fn boundary_message(boundary: &StoredEntry, fields: &Fields<'_>, content: &[Block]) -> Raw {
     let mut out = Vec::new();
     let mut object = ObjectWriter::begin(&mut out);
     object
         .str("role", "custom")
         .str("customType", "compaction")
-        .value("content", &content)
+        .value("content", content)
         .bool("display", true);
     match fields.get("details") {
         Some(details) => object.raw("details", details.as_bytes()),

@@ -23,7 +23,7 @@ pub enum Kind {
     ThinkingLevelChange,
     /// `session_info`: the session's name.
     SessionInfo,
-    /// `compaction`; a boundary only with the strategy `verbatim-lines`.
+    /// `compaction`; a boundary with a strategy that we know (see `context`).
     Compaction,
     /// `branch_summary`.
     BranchSummary,

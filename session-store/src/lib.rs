@@ -42,7 +42,9 @@ mod tree;
 mod platform;
 
 pub use backup::backup;
-pub use context::{Context, Shortenable, context, context_at, shortenable};
+pub use context::{
+    Context, Left, Shortenable, context, context_at, leaves_something, left_behind, shortenable,
+};
 pub use delete::delete;
 pub use entry::{Kind, Role, StoredEntry};
 pub use error::{Error, Holder};

@@ -94,7 +94,7 @@ impl Stats {
                     _ => None,
                 }
             }
-            Kind::BranchSummary | Kind::SessionSummary => line.get("usage"),
+            Kind::BranchSummary | Kind::SessionSummary | Kind::Compaction => line.get("usage"),
             _ => None,
         };
         // Somebody's broken usage must not cost the message.

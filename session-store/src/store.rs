@@ -26,6 +26,8 @@ pub struct Store {
     backup: Option<PathBuf>,
     /// Entries that other programs have appended and nobody was told of.
     foreign: usize,
+    /// Summaries that another program wrote stand for what came before them.
+    unmarked: bool,
 }
 
 /// Where a session's bytes go.
@@ -81,7 +83,15 @@ impl Store {
 
     fn begin(header: Header, place: Place) -> Store {
         let header = StoredHeader::new(header);
-        Store { header, index: Index::default(), place, written: 0, backup: None, foreign: 0 }
+        Store {
+            header,
+            index: Index::default(),
+            place,
+            written: 0,
+            backup: None,
+            foreign: 0,
+            unmarked: false,
+        }
     }
 
     /// Opens a session's file and locks it. Lines that are no entries are skipped and reported; their bytes stay. Files of
@@ -138,7 +148,7 @@ impl Store {
         let Loaded { header, index, problems } =
             load::load(bytes).ok_or_else(|| Error::NotASession { path: path.into() })?;
         let written = 1 + index.entries().len();
-        Ok((Store { header, index, place, written, backup: None, foreign: 0 }, problems))
+        Ok((Store { header, index, place, written, backup: None, foreign: 0, unmarked: false }, problems))
     }
 
     /// The session's header.
@@ -362,6 +372,16 @@ impl Store {
     /// where a parent is missing or a circle closes.
     pub fn branch(&self, leaf: Option<&EntryId>) -> Vec<usize> {
         self.index.branch(leaf)
+    }
+
+    /// Whether a compaction without a strategy, as Pi writes its summaries, stands for what came before it. By default it
+    /// does not, and all of the conversation counts.
+    pub fn take_unmarked_summaries(&mut self, take: bool) {
+        self.unmarked = take;
+    }
+
+    pub(crate) fn takes_unmarked_summaries(&self) -> bool {
+        self.unmarked
     }
 
     /// The session's name: what the last session_info of the file says. `None` when it never had one or it was cleared.

@@ -75,6 +75,14 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
     // One connection carries one request after the other.
     while let Some(body) = request(&mut input)? {
         let request = Instant::now();
+        if planner(&body) {
+            let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+            answer.begin();
+            answer.text(DELETIONS);
+            answer.end(1)?;
+            log.send(Served { tag: 0, request, deltas: Vec::new() })?;
+            continue;
+        }
         let (count, interval, tag) = script(&body).ok_or("a prompt that is not ours")?;
         let mut served = Served { tag, request, deltas: Vec::new() };
         let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
@@ -124,6 +132,17 @@ fn request(input: &mut BufReader<TcpStream>) -> Result<Option<Vec<u8>>, Failure>
     Ok(Some(body))
 }
 
+/// What a planner of a compaction answers.
+const DELETIONS: &str = "2,150000\n";
+
+/// The request is one for the planner of a compaction.
+fn planner(body: &[u8]) -> bool {
+    /// The system prompt stands within the first or the last bytes, beside a conversation of any length.
+    const EDGE: usize = 16 * 1024;
+    let edges = [&body[..body.len().min(EDGE)], &body[body.len().saturating_sub(EDGE)..]];
+    edges.iter().any(|edge| edge.windows(16).any(|bytes| bytes == b"deletion records"))
+}
+
 /// What the last prompt of a conversation asks for: deltas, interval, tag.
 fn script(body: &[u8]) -> Option<(usize, Duration, usize)> {
     let (_, rest) = std::str::from_utf8(body).ok()?.rsplit_once("bench[")?;
@@ -157,6 +176,16 @@ impl Answer<'_> {
             "content_block_start",
             format_args!(
                 r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"text","text":""}}}}"#
+            ),
+        );
+    }
+
+    fn text(&mut self, text: &str) {
+        let text = serde_json::Value::from(text);
+        self.event(
+            "content_block_delta",
+            format_args!(
+                r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":{text}}}}}"#
             ),
         );
     }

@@ -308,13 +308,16 @@ fn enforce(exchange: Exchange, plan: &str, answer: &str) -> bool {
     !planner
 }
 
+/// Rounds of a session whose model enforces its window.
+const ROUNDS: usize = 20;
+
 #[test]
 fn a_conversation_many_times_the_window_goes_on() {
     let server = ModelServer::start();
     let sandbox = small(&server, json!({}));
     let mut shim = sandbox.rpc();
     let mut sent = 0;
-    for turn in 0..16 {
+    for turn in 0..ROUNDS {
         let text = format!("Turn {turn}.\n{}", long(120));
         sent += text.len();
         shim.prompt(&format!("p{turn}"), &text);
@@ -335,9 +338,10 @@ fn a_conversation_many_times_the_window_goes_on() {
     assert!(sent / 4 > WINDOW, "{sent}");
     let records = shim.records();
     let compactions = records.iter().filter(|record| record["type"] == "compaction_end").count();
-    assert!((3..=16).contains(&compactions), "{compactions}");
+    assert!((3..=ROUNDS).contains(&compactions), "{compactions}");
     assert!(records.iter().all(|record| record["errorMessage"].is_null()), "no compaction failed");
-    assert!(server.requests().len() <= 16 + 2 * compactions, "{}", server.requests().len());
+    assert!(records.iter().all(|record| record["unresolvedOverflow"].is_null()), "nor was one in vain");
+    assert!(server.requests().len() <= ROUNDS + 2 * compactions, "{}", server.requests().len());
     let state = shim.get("get_messages")["messages"].clone();
     assert!(state[0]["content"][0]["text"].as_str().is_some_and(|text| text.contains("Turn 0.")), "{state}");
 }
@@ -375,6 +379,63 @@ fn an_overflow_is_recovered_from_and_a_second_one_ends_the_run() {
     );
     shim.assert_quiet();
     assert_eq!(server.requests().len(), before + 3, "no further requests");
+}
+
+/// Some servers say so in the middle of an answer that began well.
+#[test]
+fn an_overflow_that_comes_in_the_stream_is_one_too() {
+    let server = ModelServer::start();
+    let sandbox = small(&server, json!({}));
+    let mut shim = sandbox.rpc();
+    begin(&server, &mut shim);
+    let error = anthropic::error("invalid_request_error", "prompt is too long: 9000 tokens > 8000 maximum");
+    server.prepare(anthropic::Answer { events: vec![anthropic::message_start(), error] });
+    shim.prompt("p", "go on");
+    planner(&server).answer(&anthropic::text("10,45"));
+    server.next_request().answer(&anthropic::text("fits"));
+    let records = shim.until_settled();
+    let end = records.iter().find(|record| record.kind() == "compaction_end").expect("a compaction");
+    assert_eq!((&end["reason"], &end["willRetry"]), (&json!("overflow"), &json!(true)));
+    let retries = |record: &Record| record.kind().contains("_retry_");
+    assert!(!records.iter().any(retries), "nothing is tried blindly");
+}
+
+#[test]
+fn a_window_that_is_nearly_full_is_made_room_in_before_a_prompt() {
+    let server = ModelServer::start();
+    let sandbox = small(&server, json!({"compaction": {"enabled": false}}));
+    let mut shim = sandbox.rpc();
+    begin(&server, &mut shim);
+    server.prepare(using("a lot", 6_100));
+    shim.prompt("p", "go on");
+    shim.until_settled();
+    assert!(shim.ask(json!({"type": "set_auto_compaction", "enabled": true})).succeeded());
+    shim.rest();
+    shim.prompt("q", "next");
+    planner(&server).answer(&anthropic::text("10,45"));
+    server.next_request().answer(&anthropic::text("done"));
+    let order = kinds(&shim.until_settled());
+    assert_eq!(order[..4], ["compaction_start", "compaction_end", "response prompt", "agent_start"]);
+}
+
+#[test]
+fn an_abort_ends_one_that_nobody_asked_for() {
+    let server = ModelServer::start();
+    let sandbox = small(&server, json!({}));
+    let mut shim = sandbox.rpc();
+    begin(&server, &mut shim);
+    server.prepare(using("a lot", 6_100));
+    shim.prompt("p", "go on");
+    let plan = planner(&server);
+    shim.wait_for_kind("compaction_start");
+    assert_eq!(shim.get("get_state")["isStreaming"], true);
+    shim.rest();
+    shim.send(json!({"id": "a", "type": "abort"}));
+    let records = shim.until("the answer", |record| record["id"] == "a");
+    assert_eq!(kinds(&records), ["compaction_end", "agent_settled", "response abort"]);
+    assert_eq!(records[0]["aborted"], true);
+    plan.wait_for_hang_up();
+    assert_eq!(shim.get("get_state")["isStreaming"], false);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg(unix)]
 
-use atomic_tests::{Exchange, ModelServer, Sandbox, Shim, anthropic, kinds, the_only};
+use atomic_tests::{Exchange, ModelServer, Record, Sandbox, Shim, anthropic, kinds, the_only};
 use serde_json::{Value, json};
 
 /// The text of a prompt that meets a run and does not say what to do.
@@ -268,4 +268,36 @@ fn steering_carries_images() {
     shim.until_settled();
     let conversation = server.last_request().conversation();
     assert_eq!(users(&conversation), ["start", "look", "[image]"]);
+}
+
+/// While the model answers, what changes queue, model or nothing at all is answered in one go.
+#[test]
+fn during_a_run_each_line_is_answered_and_none_waits_for_it() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let (mut shim, exchange) = streaming(&server, &sandbox, &[]);
+    shim.rest();
+    shim.send_together(&[
+        json!({"id": "a", "type": "get_state"}),
+        json!({"id": "b", "type": "steer", "message": "by the way"}),
+        json!({"id": "c", "type": "set_model", "provider": "mock", "modelId": "mock-plain"}),
+        json!({"id": "d", "type": "get_messages"}),
+        json!({"id": "e", "type": "clear_queue"}),
+        json!({"id": "f", "type": "get_state"}),
+    ]);
+    let mut records = Vec::new();
+    while !["a", "b", "c", "d", "e", "f"]
+        .iter()
+        .all(|id| records.iter().any(|record: &Record| record["id"] == *id))
+    {
+        records.extend(shim.until("an answer", |record| record.is_response()));
+    }
+    assert!(records.iter().all(|record| !record.is_response() || record.succeeded()));
+    let data = |id: &str| the_only(&records, "answer", |record| record["id"] == id).data().clone();
+    assert_eq!(data("e"), json!({"steering": ["by the way"], "followUp": []}));
+    let state = data("f");
+    assert_eq!((&state["isStreaming"], &state["pendingMessageCount"]), (&json!(true), &json!(0)));
+    assert!(server.requests().len() == 1, "the answer is still out");
+    release(exchange);
+    shim.until_settled();
 }

@@ -130,6 +130,7 @@ impl Agent {
                 }
                 self.answer(request, Ok(Some(answer)));
             }
+            AgentCommand::Depart(departure) => self.depart(request, departure),
             AgentCommand::SetLabel { target, label } => {
                 self.append(EntryBody::Label { target, label });
                 self.answer(request, Ok(None));
@@ -150,7 +151,7 @@ impl Agent {
                 self.abort_retry();
                 self.answer(request, Ok(None));
             }
-            AgentCommand::Compact(parameters) => self.compact(request, parameters),
+            AgentCommand::Compact(wish) => self.compact(request, wish),
             AgentCommand::AbortCompaction => {
                 self.answer(request, Ok(None));
                 self.abort_compaction();
@@ -362,6 +363,7 @@ impl Agent {
 
     fn abort(&mut self, request: RequestId, keep_queue: bool) {
         self.aborts.push(request);
+        self.cancel_branching();
         if let Some(pending) = &mut self.preflight {
             pending.aborted = true;
             if pending.waits_for_compaction() {

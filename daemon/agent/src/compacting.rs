@@ -13,9 +13,12 @@ use atomic_protocol::model::ModelFailure;
 
 use crate::Agent;
 use crate::commands::{NO_MODEL, PendingPrompt};
-use crate::compaction::{Begin, Compaction, Parameters, Plan, PlanOutcome};
+use crate::compaction::{
+    Begin, Boundary, Instructions, Parameters, PlanOutcome, Rung, SummaryParameters, Way, Work,
+};
 use crate::effect::{Effect, PlanCall, PlanStage};
 use crate::input::{AgentCommand, PlanId, RequestId, TimerId};
+use crate::ladder::Candidate;
 use crate::overflow;
 use crate::run::{Step, Waiting};
 
@@ -26,13 +29,48 @@ pub struct CompactionPolicy {
     pub enabled: bool,
     /// Tokens of the context window to keep free.
     pub reserve_tokens: u64,
-    /// How far.
+    /// How, when nobody says.
+    pub strategy: Strategy,
+    /// How far, line by line.
     pub parameters: Parameters,
+    /// Tokens of the newest messages that a summary leaves as they are.
+    pub keep_recent_tokens: u64,
+}
+
+/// Setting `compaction.strategy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// Take lines away and leave the others as they are.
+    #[default]
+    VerbatimLines,
+    /// Have a summary written.
+    Summary,
+}
+
+/// What a client that asks for a compaction says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wish {
+    /// As the settings say, but for what is given here. A summary is only told what matters (`query`).
+    Settings(CompactParameters),
+    /// A summary, with what it shall say besides.
+    Summary(Option<String>),
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Wish::Settings(CompactParameters::default())
+    }
 }
 
 impl Default for CompactionPolicy {
     fn default() -> Self {
-        CompactionPolicy { enabled: true, reserve_tokens: 16_384, parameters: Parameters::default() }
+        CompactionPolicy {
+            enabled: true,
+            reserve_tokens: 16_384,
+            strategy: Strategy::default(),
+            parameters: Parameters::default(),
+            keep_recent_tokens: 20_000,
+        }
     }
 }
 
@@ -106,6 +144,10 @@ pub(crate) struct Compacting {
     stage: Stage,
     /// Retries of the planner's call that were announced.
     retries: u32,
+    /// Who plans, if it is not the session's own model.
+    pub(crate) planner: Option<Candidate>,
+    /// Who else may be asked.
+    pub(crate) ladder: VecDeque<Candidate>,
 }
 
 #[derive(Debug)]
@@ -113,9 +155,9 @@ enum Stage {
     /// A step of planning is out.
     Planning(PlanId),
     /// The time for the next call of the planner.
-    Waiting(TimerId, Plan),
+    Waiting(TimerId, Work),
     /// The file is being copied.
-    BackingUp(PlanId, Box<Compaction>),
+    BackingUp(PlanId, Box<Boundary>),
     /// Written down; the conversation is being built anew. Carries the result.
     Rebuilding(PlanId, Raw),
 }
@@ -125,8 +167,7 @@ enum Stage {
 pub(crate) struct Manual {
     /// Who asked, while it has not begun.
     pending: Vec<RequestId>,
-    /// How far, where it differs from the settings.
-    wanted: CompactParameters,
+    wish: Option<Wish>,
     /// The run that was ended for it would have gone on with the queues.
     resume: bool,
     /// Prompts, with their requests.
@@ -158,10 +199,10 @@ impl Agent {
         self.compaction.as_ref().map(|compacting| compacting.cause.reason())
     }
 
-    /// The `compact` commands that wait for an answer.
+    /// The `compact` and `navigate_tree` commands that wait for an answer of a model.
     pub fn compaction_requests(&self) -> Vec<RequestId> {
         let current = self.compaction.iter().flat_map(|compacting| &compacting.requests);
-        self.manual.pending.iter().chain(current).copied().collect()
+        self.manual.pending.iter().chain(current).copied().chain(self.branching_request()).collect()
     }
 
     /// A client's `compact` is under way or waits for a run to end.
@@ -172,10 +213,13 @@ impl Agent {
 
     /// `compact` and the prompts behind it leave nothing to wait for.
     pub(crate) fn manual_is_over(&self) -> bool {
-        self.compaction.is_none() && self.manual.pending.is_empty() && self.manual.parked.is_empty()
+        self.compaction.is_none()
+            && self.branching.is_none()
+            && self.manual.pending.is_empty()
+            && self.manual.parked.is_empty()
     }
 
-    pub(crate) fn compact(&mut self, request: RequestId, wanted: CompactParameters) {
+    pub(crate) fn compact(&mut self, request: RequestId, wish: Wish) {
         if let Some(compacting) =
             self.compaction.as_mut().filter(|compacting| compacting.cause == Cause::Manual)
         {
@@ -192,7 +236,7 @@ impl Agent {
         if self.manual.pending.len() > 1 {
             return;
         }
-        self.manual.wanted = wanted;
+        self.manual.wish = Some(wish);
         if let Some(pending) = &mut self.preflight {
             pending.abort();
             self.cancel_compaction();
@@ -213,6 +257,7 @@ impl Agent {
             || self.run.is_some()
             || self.preflight.is_some()
             || self.compaction.is_some()
+            || self.branching.is_some()
         {
             return;
         }
@@ -220,19 +265,38 @@ impl Agent {
         if requests.is_empty() {
             return self.manual_ended();
         }
-        let wanted = std::mem::take(&mut self.manual.wanted);
-        let usual = self.compaction_policy.parameters.clone();
-        let parameters = Parameters {
-            compression_ratio: wanted.compression_ratio.unwrap_or(usual.compression_ratio),
-            preserve_recent: wanted.preserve_recent.unwrap_or(usual.preserve_recent),
-            query: wanted.query.or(usual.query),
-        };
-        self.start_compaction(Cause::Manual, false, parameters, requests);
+        let wish = self.manual.wish.take().unwrap_or_default();
+        let way = self.way(wish);
+        self.start_compaction(Cause::Manual, false, way, requests);
     }
 
-    /// A prompt arrives while a client's `compact` is under way: it waits. Gives it back when there is none.
+    /// How to shorten, as the settings and a client say.
+    fn way(&self, wish: Wish) -> Way {
+        let policy = &self.compaction_policy;
+        let instructions = match wish {
+            Wish::Settings(wanted) if policy.strategy == Strategy::VerbatimLines => {
+                let usual = policy.parameters.clone();
+                return Way::Lines(Parameters {
+                    compression_ratio: wanted.compression_ratio.unwrap_or(usual.compression_ratio),
+                    preserve_recent: wanted.preserve_recent.unwrap_or(usual.preserve_recent),
+                    query: wanted.query.or(usual.query),
+                });
+            }
+            Wish::Settings(CompactParameters { query: text, .. }) | Wish::Summary(text) => {
+                Instructions::new(text, false)
+            }
+        };
+        Way::Summary(SummaryParameters {
+            keep_recent_tokens: policy.keep_recent_tokens,
+            reserve_tokens: policy.reserve_tokens,
+            instructions,
+        })
+    }
+
+    /// A prompt arrives while a client's `compact` is under way, or a branch is being summed up: it waits. Gives it back
+    /// when there is nothing to wait for.
     pub(crate) fn park(&mut self, request: RequestId, prompt: AgentCommand) -> Option<AgentCommand> {
-        if !self.manual_compaction() {
+        if !self.manual_compaction() && self.branching.is_none() {
             return Some(prompt);
         }
         if self.manual.parked.len() >= PARKED {
@@ -247,26 +311,22 @@ impl Agent {
 
     /// Begins a compaction nobody asked for.
     pub(crate) fn compact_for(&mut self, cause: Cause, will_retry: bool) {
-        let parameters = self.compaction_policy.parameters.clone();
-        self.start_compaction(cause, will_retry, parameters, Vec::new());
+        let way = self.way(Wish::default());
+        self.start_compaction(cause, will_retry, way, Vec::new());
     }
 
-    fn start_compaction(
-        &mut self,
-        cause: Cause,
-        will_retry: bool,
-        parameters: Parameters,
-        requests: Vec<RequestId>,
-    ) {
+    fn start_compaction(&mut self, cause: Cause, will_retry: bool, way: Way, requests: Vec<RequestId>) {
         self.emit(Event::CompactionStart { reason: cause.reason(), mid_turn: cause.is_mid_turn() });
         let begin = Begin {
-            parameters,
+            way,
             tokens_before: self.weights.tokens(&self.context).count,
             load_bearing: cause.is_load_bearing(),
             small: cause.takes_small(),
         };
         let stage = self.plan(PlanStage::Begin(begin));
-        self.compaction = Some(Compacting { cause, will_retry, requests, stage, retries: 0 });
+        let ladder = self.ladder();
+        self.compaction =
+            Some(Compacting { cause, will_retry, requests, stage, retries: 0, planner: None, ladder });
         if let Some(run) = &mut self.run {
             run.waiting = Some(Waiting::Compaction);
         }
@@ -274,15 +334,37 @@ impl Agent {
 
     fn plan(&mut self, stage: PlanStage) -> Stage {
         let plan = PlanId(self.number());
-        let model =
-            self.model.clone().expect("a compaction begins only with a model, and a model is only replaced");
-        let (window, thinking) = (self.window(), self.thinking);
+        let (model, thinking, window) = match self.compaction.as_ref().and_then(Compacting::borrowed) {
+            Some(planner) => (planner.model.clone(), planner.thinking, planner.model.context_window),
+            None => {
+                let model = self.model.clone();
+                let model =
+                    model.expect("a compaction begins only with a model, and a model is only replaced");
+                (model, self.thinking, self.window())
+            }
+        };
         self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
         Stage::Planning(plan)
     }
 
+    /// Does another step of planning. Where no more requests may be made nobody else is asked either.
+    pub(crate) fn take_step(&mut self, stage: PlanStage) {
+        if let PlanStage::Ask(work) = &stage
+            && let Some(why) = self.refusal()
+        {
+            let work = work.clone();
+            if let Some(compacting) = &mut self.compaction {
+                compacting.ladder.clear();
+            }
+            return self.without_planner(work, &why);
+        }
+        let stage = self.plan(stage);
+        self.at(stage);
+    }
+
     /// A step of planning is done.
     pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome) {
+        let Some(outcome) = self.branch_planned(plan, outcome) else { return };
         let Some(compacting) = &self.compaction else { return };
         if !matches!(compacting.stage, Stage::Planning(current) if current == plan) {
             return;
@@ -294,20 +376,28 @@ impl Agent {
                 _ if cause.takes_small() => Ended::Failed(NOTHING_DELETABLE.to_owned()),
                 _ => Ended::Nothing,
             }),
-            PlanOutcome::Done(compaction) => {
+            PlanOutcome::Done(mut boundary) => {
+                if let Boundary::Lines(compaction) = &mut *boundary
+                    && compaction.rung == Rung::Planned
+                {
+                    compaction.planner = compacting.planner.clone();
+                }
                 let plan = PlanId(self.number());
                 self.out.push(Effect::Backup { plan, label: cause.label() });
-                self.at(Stage::BackingUp(plan, compaction));
+                self.at(Stage::BackingUp(plan, boundary));
             }
-            PlanOutcome::TooLong(plan) => match plan.trimmed() {
-                Some(plan) => self.ask_planner(plan),
+            PlanOutcome::Further(work) => self.take_step(PlanStage::Ask(work)),
+            PlanOutcome::TooLong(work) => match work.trimmed() {
+                Some(work) => self.take_step(PlanStage::Ask(work)),
                 None => self.without_planner(
-                    plan,
+                    work,
                     "The conversation does not fit into the context window of the model that plans the compaction",
                 ),
             },
-            PlanOutcome::Failed { plan, failure } => self.planner_failed(plan, failure),
-            PlanOutcome::Unusable { plan, why } => self.without_planner(plan, &why),
+            PlanOutcome::Failed { work, failure } => self.planner_failed(work, failure),
+            PlanOutcome::Unusable { work, why } => self.without_planner(work, &why),
+            // Nobody sums a branch up here.
+            PlanOutcome::Summarized(_) => self.end_compaction(Ended::Nothing),
             PlanOutcome::Broken(error) => self.end_compaction(Ended::Failed(error)),
         }
     }
@@ -318,19 +408,11 @@ impl Agent {
         }
     }
 
-    fn ask_planner(&mut self, plan: Plan) {
-        if let Some(why) = self.refusal() {
-            return self.without_planner(plan, &why);
-        }
-        let stage = self.plan(PlanStage::Ask(plan));
-        self.at(stage);
-    }
-
     /// The planner's call failed: once more if that may pass, by the rules for answers.
-    fn planner_failed(&mut self, plan: Plan, failure: ModelFailure) {
+    fn planner_failed(&mut self, work: Work, failure: ModelFailure) {
         let attempt = self.compaction.as_ref().map_or(0, |compacting| compacting.retries) + 1;
         let Some(delay_ms) = self.retry.delay(attempt, &failure) else {
-            return self.without_planner(plan, &failure.message);
+            return self.without_planner(work, &failure.message);
         };
         self.emit(Event::SummarizationRetryScheduled {
             attempt,
@@ -342,7 +424,7 @@ impl Agent {
         self.out.push(Effect::WakeAt { timer, at: self.now.plus(delay_ms) });
         if let Some(compacting) = &mut self.compaction {
             compacting.retries = attempt;
-            compacting.stage = Stage::Waiting(timer, plan);
+            compacting.stage = Stage::Waiting(timer, work);
         }
     }
 
@@ -350,44 +432,55 @@ impl Agent {
     pub(crate) fn planner_timer(&mut self, timer: TimerId) {
         let Some(compacting) = &self.compaction else { return };
         match &compacting.stage {
-            Stage::Waiting(waited, plan) if *waited == timer => {
-                let (plan, reason) = (plan.clone(), compacting.cause.reason());
+            Stage::Waiting(waited, work) if *waited == timer => {
+                let (work, reason) = (work.clone(), compacting.cause.reason());
                 self.emit(Event::SummarizationRetryAttemptStart { reason: Some(reason) });
-                self.ask_planner(plan);
+                self.take_step(PlanStage::Ask(work));
             }
             _ => {}
         }
     }
 
-    /// No planner helps: the last resort where the conversation cannot go on as it is, else the end of the attempt.
-    fn without_planner(&mut self, plan: Plan, why: &str) {
+    /// This planner does not help: the next one; then the last resort where the conversation cannot go on as it is, else the
+    /// end of the attempt. A summary has no last resort.
+    fn without_planner(&mut self, work: Work, why: &str) {
+        if self.borrow_planner(&work) {
+            return;
+        }
         let load_bearing =
             self.compaction.as_ref().is_some_and(|compacting| compacting.cause.is_load_bearing());
-        if load_bearing {
-            let stage = self.plan(PlanStage::Fresh(plan));
-            self.at(stage);
-        } else {
-            self.end_compaction(Ended::Failed(why.to_owned()));
+        match work {
+            Work::Lines(plan) if load_bearing => self.take_step(PlanStage::Fresh(plan)),
+            _ => self.end_compaction(Ended::Failed(why.to_owned())),
+        }
+    }
+
+    /// Says that no more retries of the planner's call follow, if any were announced.
+    pub(crate) fn end_planner_retries(&mut self) {
+        let Some(compacting) = &mut self.compaction else { return };
+        if std::mem::take(&mut compacting.retries) > 0 {
+            self.emit(Event::SummarizationRetryFinished);
         }
     }
 
     /// The file was copied: write the compaction down and ask for the conversation that comes of it.
     pub(crate) fn backed_up(&mut self, plan: PlanId, backup: Result<Option<String>, String>) {
         let Some(compacting) = &self.compaction else { return };
-        let compaction = match &compacting.stage {
-            Stage::BackingUp(current, compaction) if *current == plan => compaction.as_ref().clone(),
+        let boundary = match &compacting.stage {
+            Stage::BackingUp(current, boundary) if *current == plan => boundary.as_ref().clone(),
             _ => return,
         };
         let backup = match backup {
             Ok(backup) => backup,
             Err(error) => return self.end_compaction(Ended::Failed(error)),
         };
-        let result = compaction.result(backup.as_deref());
+        let result = boundary.result(backup.as_deref());
         self.append(EntryBody::Compaction {
-            details: compaction.details(backup.as_deref()),
-            summary: compaction.text,
-            first_kept: compaction.first_kept,
-            tokens_before: compaction.stats.tokens_before,
+            details: boundary.details(backup.as_deref()),
+            summary: boundary.text().to_owned(),
+            first_kept: boundary.first_kept().cloned(),
+            tokens_before: boundary.tokens_before(),
+            usage: boundary.usage().cloned(),
         });
         let plan = PlanId(self.number());
         self.out.push(Effect::ReadContext(plan));
@@ -396,6 +489,7 @@ impl Agent {
 
     /// The conversation as it is from now on.
     pub(crate) fn rebuilt(&mut self, plan: PlanId, messages: Vec<(EntryId, Raw)>) {
+        let Some(messages) = self.branch_read(plan, messages) else { return };
         let Some(compacting) = &self.compaction else { return };
         let result = match &compacting.stage {
             Stage::Rebuilding(current, result) if *current == plan => result.clone(),
@@ -413,6 +507,7 @@ impl Agent {
             self.manual.resume = false;
             self.answer(request, Err(CANCELLED.to_owned()));
         }
+        self.cancel_branching();
         self.cancel_compaction();
     }
 
@@ -428,11 +523,9 @@ impl Agent {
     }
 
     fn end_compaction(&mut self, ended: Ended) {
+        self.end_planner_retries();
         let Some(compacting) = self.compaction.take() else { return };
         let cause = compacting.cause;
-        if compacting.retries > 0 {
-            self.emit(Event::SummarizationRetryFinished);
-        }
         let done = matches!(ended, Ended::Done(_));
         let mut end = CompactionEnd::new(cause.reason());
         end.mid_turn = cause.is_mid_turn();

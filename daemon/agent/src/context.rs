@@ -291,11 +291,8 @@ pub fn estimate_tokens(messages: &[Raw]) -> u64 {
     messages.iter().filter_map(|raw| Message::parse(raw).ok()).map(|message| estimate(&message)).sum()
 }
 
-/// The message stands for a shortened part of the conversation.
-pub(crate) fn is_compaction(message: &Raw) -> bool {
-    json::Fields::parse(message.as_str())
-        .is_ok_and(|fields| fields.str("customType").as_deref() == Some("compaction"))
-}
+/// `customType` of the message that stands for a shortened part of the conversation.
+const COMPACTION: &str = "compaction";
 
 /// Tokens of the context as the provider last counted them, and an estimate of what came after. `None` until there is
 /// an answer that says what it used; right after a compaction nobody knows.
@@ -313,18 +310,19 @@ pub fn context_tokens(messages: &[Raw]) -> Option<u64> {
     })
 }
 
-/// What a message takes by estimate, and what it says was used if it is a good answer.
-pub(crate) fn weigh(raw: &Raw) -> (u64, u64) {
-    match Message::parse(raw) {
-        Ok(message) => {
-            let used = match &message {
-                Message::Assistant(answer) if is_good(answer) => used_tokens(&answer.usage),
-                _ => 0,
-            };
-            (estimate(&message), used)
-        }
-        Err(_) => (0, 0),
-    }
+/// What a message takes by estimate; what it says was used and when it was begun, if it is a good answer; when it was
+/// made, if it stands for a shortened part of the conversation.
+pub(crate) fn weigh(raw: &Raw) -> (u64, Option<(u64, Millis)>, Option<Millis>) {
+    let Ok(message) = Message::parse(raw) else { return (0, None, None) };
+    let used = match &message {
+        Message::Assistant(answer) if is_good(answer) => Some((used_tokens(&answer.usage), answer.timestamp)),
+        _ => None,
+    };
+    let boundary = match &message {
+        Message::Custom(custom) if custom.custom_type == COMPACTION => Some(custom.timestamp),
+        _ => None,
+    };
+    (estimate(&message), used.filter(|(tokens, _)| *tokens > 0), boundary)
 }
 
 /// Tokens of a request and its answer; some providers leave the sum out.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomic_protocol::entry::Entry;
+use atomic_protocol::entry::{Entry, EntryId};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::ToolCall;
@@ -10,7 +10,7 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-use crate::compaction::{Begin, Plan};
+use crate::compaction::{Begin, BranchBegin, Plan, Work};
 use crate::hook::{Hook, HookId};
 use crate::input::{ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
 
@@ -71,7 +71,7 @@ pub enum Effect {
     },
 }
 
-/// A step of planning a compaction.
+/// A step of planning a compaction, or of summing up a branch.
 #[derive(Clone, Debug)]
 pub struct PlanCall {
     /// Names the step.
@@ -89,10 +89,12 @@ pub struct PlanCall {
 /// What to do in a step of planning.
 #[derive(Clone, Debug)]
 pub enum PlanStage {
-    /// Prepare the branch and ask the planner.
+    /// Prepare the conversation and ask the model.
     Begin(Begin),
-    /// Ask the planner.
-    Ask(Plan),
+    /// Prepare what is left behind by going to this entry, and ask the model.
+    BeginBranch(BranchBegin, EntryId),
+    /// Ask the model.
+    Ask(Work),
     /// Do without a planner.
     Fresh(Plan),
 }

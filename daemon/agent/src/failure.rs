@@ -162,10 +162,11 @@ impl Agent {
         let performed = |plan| {
             !dropped.iter().any(|effect| match effect {
                 Effect::Plan(call) => call.plan == plan,
-                Effect::Backup { plan: asked, .. } => *asked == plan,
+                Effect::Backup { plan: asked, .. } | Effect::ReadContext(asked) => *asked == plan,
                 _ => false,
             })
         };
+        self.branching_broke(error, performed);
         self.compaction_broke(error, performed);
         if self.run.is_some() {
             self.end_broken_run(error, &dropped, &lost);

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
+use atomic_protocol::command::{QueueMode, StreamingBehavior};
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::{Block, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
 
+use crate::branching::Departure;
+use crate::compacting::Wish;
 use crate::compaction::PlanOutcome;
 use crate::effect::Effect;
 use crate::hook::{HookAnswer, HookId};
@@ -178,6 +180,9 @@ pub enum AgentCommand {
         /// `data` of the answer.
         answer: Raw,
     },
+    /// Have what is left behind summed up, then go on from another entry; answer when that is done. The store's leaf has not
+    /// been moved. Only while idle and with a model.
+    Depart(Departure),
     /// Label an entry, or take its label away.
     SetLabel {
         /// The entry.
@@ -190,7 +195,7 @@ pub enum AgentCommand {
     /// Give a retry up that is being waited for.
     AbortRetry,
     /// Shorten the conversation; answer when that is done. An active run is aborted first.
-    Compact(CompactParameters),
+    Compact(Wish),
     /// Give up shortening the conversation, whoever asked for it.
     AbortCompaction,
     /// Shorten the conversation by itself, or not.

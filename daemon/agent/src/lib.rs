@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod branching;
 mod commands;
 mod compacting;
 pub mod compaction;
@@ -46,6 +47,7 @@ mod hook;
 mod ids;
 mod input;
 mod join;
+mod ladder;
 mod limits;
 mod overflow;
 pub mod prompt;
@@ -68,16 +70,19 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-pub use compacting::CompactionPolicy;
+pub use branching::{BUSY, Departure, NO_SUMMARIZER};
+pub use compacting::{CompactionPolicy, Strategy, Wish};
 pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
 pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+pub use ladder::Candidate;
 pub use limits::{Budget, Limits, Spent};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 
+use crate::branching::Branching;
 use crate::commands::PendingPrompt;
 use crate::compacting::{Compacting, Manual};
 use crate::failure::Announced;
@@ -158,6 +163,7 @@ pub struct Agent {
     announced: Announced,
 
     compaction: Option<Compacting>,
+    branching: Option<Branching>,
     compaction_policy: CompactionPolicy,
     manual: Manual,
     recovery: Recovery,
@@ -196,6 +202,7 @@ impl Agent {
             broken: false,
             announced: Announced::default(),
             compaction: None,
+            branching: None,
             compaction_policy: config.compaction,
             manual: Manual::default(),
             recovery: Recovery::default(),
@@ -234,6 +241,7 @@ impl Agent {
             Input::Timer(timer) => {
                 self.timer(timer);
                 self.planner_timer(timer);
+                self.branch_timer(timer);
             }
             Input::Planned { plan, outcome } => self.planned(plan, outcome),
             Input::Spent { usage } => self.ledger.spend(&usage, false),
@@ -253,7 +261,7 @@ impl Agent {
         self.run.is_some()
     }
 
-    /// Nothing is active, not even a prompt in preflight or a compaction.
+    /// Nothing is active, not even a prompt in preflight, a compaction or the summary of a branch.
     pub fn is_idle(&self) -> bool {
         self.run.is_none() && self.preflight.is_none() && self.queueing.is_empty() && self.manual_is_over()
     }
@@ -261,8 +269,8 @@ impl Agent {
     /// Tokens that the conversation takes. `None`: nobody knows, since it was shortened and no answer has said yet.
     pub fn context_tokens(&mut self) -> Option<u64> {
         let Tokens { count, counted } = self.weights.tokens(&self.context);
-        let shortened = || self.context.first().is_some_and(|(_, first)| context::is_compaction(first));
-        (counted || !shortened()).then_some(count)
+        let shortened = self.weights.boundary(&self.context).is_some();
+        (counted || !shortened).then_some(count)
     }
 
     /// The model.
@@ -343,7 +351,7 @@ impl Agent {
     fn bash_finished(&mut self, message: Raw) {
         self.bash.push(message);
         // What is being shortened must not grow behind the compactor's back.
-        if self.run.is_none() && self.compaction.is_none() {
+        if self.run.is_none() && self.compaction.is_none() && self.branching.is_none() {
             self.flush_bash();
         }
     }

@@ -209,8 +209,10 @@ impl Agent {
             return false;
         };
         let ending = Ending::from(&last);
-        // One that was recovered from, or could not be, was told when its run ended.
-        if ending.is_of(&model) && ending.is_too_long(self.window()) && !self.recovery.overflow {
+        let old = self.weights.boundary(&self.context).is_some_and(|boundary| last.timestamp < boundary);
+        // One that was there when the conversation was shortened says nothing of it now; one that was recovered from, or could
+        // not be, was told when its run ended.
+        if !old && ending.is_of(&model) && ending.is_too_long(self.window()) && !self.recovery.overflow {
             self.learn_limit(ending.error.as_deref().unwrap_or_default());
             self.compact_for(Cause::Overflow, false);
             return true;

@@ -2,8 +2,8 @@
 
 mod support;
 
-use atomic_agent::compaction::PlannerAnswer;
-use atomic_agent::{AgentCommand, Input, PlanStage};
+use atomic_agent::compaction::{PlannerAnswer, Way, Work};
+use atomic_agent::{AgentCommand, Input, PlanStage, Wish};
 use atomic_protocol::command::{CompactParameters, StreamingBehavior};
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
@@ -46,7 +46,7 @@ fn end(world: &World) -> CompactionEnd {
 }
 
 fn compact(world: &mut World) -> u64 {
-    world.ask(AgentCommand::Compact(CompactParameters::default()))
+    world.ask(AgentCommand::Compact(Wish::default()))
 }
 
 fn error_of(world: &World, request: u64) -> &str {
@@ -109,9 +109,10 @@ fn what_is_asked_for_goes_before_the_settings() {
         preserve_recent: Some(0),
         query: Some("names".into()),
     };
-    let request = world.ask(AgentCommand::Compact(parameters));
+    let request = world.ask(AgentCommand::Compact(Wish::Settings(parameters)));
     let PlanStage::Begin(begin) = &world.plans[0].stage else { panic!("it begins") };
-    assert_eq!((begin.parameters.compression_ratio, begin.parameters.preserve_recent), (0.25, 0));
+    let Way::Lines(parameters) = &begin.way else { panic!("line by line") };
+    assert_eq!((parameters.compression_ratio, parameters.preserve_recent), (0.25, 0));
     world.planner_says("2,30");
     let result = world.answers[&request].clone().unwrap().unwrap();
     let expected = r#""parameters":{"compression_ratio":0.25,"preserve_recent":0,"query":"names"}"#;
@@ -121,7 +122,8 @@ fn what_is_asked_for_goes_before_the_settings() {
     turn(&mut world, using("third", 300, 10, StopReason::Stop));
     compact(&mut world);
     let PlanStage::Begin(begin) = &world.plans[0].stage else { panic!("it begins") };
-    assert_eq!((begin.parameters.compression_ratio, begin.parameters.preserve_recent), (0.5, 2));
+    let Way::Lines(parameters) = &begin.way else { panic!("line by line") };
+    assert_eq!((parameters.compression_ratio, parameters.preserve_recent), (0.5, 2));
 }
 
 #[test]
@@ -285,7 +287,7 @@ fn a_planner_with_less_room_is_shown_less() {
     let request = compact(&mut world);
     let mut shown = Vec::new();
     while !world.answers.contains_key(&request) {
-        if let PlanStage::Ask(plan) = &world.plans[0].stage {
+        if let PlanStage::Ask(Work::Lines(plan)) = &world.plans[0].stage {
             shown.push(plan.lines());
         }
         world.planner(PlannerAnswer::broken(TOO_LONG));

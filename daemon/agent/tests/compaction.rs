@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use atomic_agent::compaction::{
-    Deletions, Parameters, Plan, PlannerAnswer, Region, Source, Verdict, prepare,
+    Deletions, Parameters, Plan, PlannerAnswer, Region, Source, Verdict, parse_cut, prepare,
 };
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::Raw;
@@ -117,9 +117,21 @@ proptest! {
         let protected = region.protected().iter().cloned().flatten().map(|number| region.line(number));
         prop_assert!(in_order(protected.filter(|line| !is_marker(line)), &done.text));
         prop_assert_eq!(done.stats.lines_deleted + done.stats.lines_kept, region.lines());
-        // Nothing moves when nothing more is deleted.
+        // Twice is stable: the same answer leads to the same, nothing moves when nothing more is deleted, and a second
+        // compaction of what the first one left keeps all of this.
+        if let Verdict::Done(same) = plan.judge(answered(&answer, reason), 0) {
+            prop_assert_eq!(&same.text, &done.text);
+        }
         let again = Region::new(done.text.clone());
-        prop_assert_eq!(again.rebuild(&Deletions::default()).text, done.text);
+        prop_assert_eq!(again.rebuild(&Deletions::default()).text, done.text.as_str());
+        let records = parse_cut(&format!("{answer}\n")).unwrap_or_default();
+        let deletions = Deletions::validate(&records, again.lines(), again.protected());
+        let ranges: Vec<(u64, u64)> =
+            deletions.ranges().iter().map(|range| (range.start as u64 + 1, range.end as u64)).collect();
+        prop_assert_eq!(&Deletions::validate(&ranges, again.lines(), again.protected()), &deletions);
+        let second = again.rebuild(&deletions).text;
+        prop_assert!(in_order(second.split('\n').filter(|line| !is_marker(line)), &done.text));
+        prop_assert_eq!(second.split('\n').map(weight).sum::<u64>(), lines().map(weight).sum::<u64>());
     }
 
     #[test]

@@ -3,8 +3,7 @@
 mod support;
 
 use atomic_agent::compaction::PlannerAnswer;
-use atomic_agent::{AgentCommand, Budget, Input, Limits};
-use atomic_protocol::command::CompactParameters;
+use atomic_agent::{AgentCommand, Budget, Input, Limits, Wish};
 use atomic_protocol::event::Event;
 use atomic_protocol::message::{StopReason, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
@@ -118,7 +117,7 @@ fn a_session_that_used_up_its_limit_takes_no_prompt() {
     world.seen();
     let prompt = world.prompt("more");
     assert_eq!(world.answers[&prompt], Err(why.to_owned()));
-    let compact = world.ask(AgentCommand::Compact(CompactParameters::default()));
+    let compact = world.ask(AgentCommand::Compact(Wish::default()));
     assert_eq!(world.answers[&compact], Err(why.to_owned()), "a planner costs as well");
     assert_eq!(world.seen(), ["answer 2", "answer 3"], "nothing begins");
     assert!(world.agent.is_idle());
@@ -160,7 +159,7 @@ fn planners_count() {
     world.answer(text("first"));
     world.prompt("second");
     world.answer(dear(text("second")));
-    let compact = world.ask(AgentCommand::Compact(CompactParameters::default()));
+    let compact = world.ask(AgentCommand::Compact(Wish::default()));
     let mut usage = Usage::default();
     usage.cost.total = 0.3;
     world.feed(Input::Spent { usage });

@@ -5,13 +5,13 @@
 
 mod support;
 
-use atomic_agent::compaction::{PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, Budget, HookAnswer, Input, Limits, Reloaded};
-use atomic_protocol::command::{CompactParameters, QueueMode, StreamingBehavior};
+use atomic_agent::compaction::{Instructions, PlanOutcome, PlannerAnswer};
+use atomic_agent::{AgentCommand, Budget, Departure, HookAnswer, Input, Limits, Reloaded, Strategy, Wish};
+use atomic_protocol::command::{QueueMode, StreamingBehavior};
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
-use atomic_protocol::message::StopReason;
+use atomic_protocol::message::{StopReason, role};
 use atomic_protocol::model::{ModelEvent, ModelFailure};
 use atomic_protocol::tool::ToolOutput;
 use support::{World, calls, done, fallbacks, text, using};
@@ -32,8 +32,9 @@ impl Dice {
 /// Room of the model, in tokens.
 const WINDOW: u64 = 10_000;
 
-/// Steps of planning that one compaction may take: the first, retries, trimming down to a line, the last resort.
-const STEPS: usize = 1 + 3 + 12 + 1;
+/// Steps of planning that one compaction or summary may take: for each of two planners or two parts the first, retries,
+/// trimming down to a line; and the last resort.
+const STEPS: usize = 2 * (1 + 3 + 12) + 1;
 
 /// Recoveries that one user message may bring: overflow, truncation, and three continuations at the output limit.
 const RECOVERIES: usize = 5;
@@ -57,20 +58,24 @@ fn play(seed: u64) {
     let mut world = World::with_window(WINDOW, 500);
     let mut admitted: Vec<(u64, String)> = Vec::new();
     let mut cleared: Vec<String> = Vec::new();
+    let mut departures = 0;
     let failing = dice.roll(4) == 0;
     let candidates = dice.roll(FALLBACKS.len() + 1);
     world.agent.set_fallback_models(fallbacks(&FALLBACKS[..candidates]));
     // Some runs may make only so many turns.
     let most_turns = [None, None, Some(3)][dice.roll(3)];
     let run = Budget { max_turns: most_turns, ..Budget::default() };
-    let limited = Reloaded { limits: Limits { run, ..Limits::default() }, ..support::reloaded(&world) };
+    let mut limited = Reloaded { limits: Limits { run, ..Limits::default() }, ..support::reloaded(&world) };
+    if dice.roll(3) == 0 {
+        limited.compaction.strategy = Strategy::Summary;
+    }
     world.agent.reload(limited);
     // The model that the user chose last.
     let mut chosen = "m";
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
         let name = format!("m{step}");
-        match dice.roll(18) {
+        match dice.roll(19) {
             0 | 1 => {
                 let behavior =
                     [None, Some(StreamingBehavior::Steer), Some(StreamingBehavior::FollowUp)][dice.roll(3)];
@@ -112,9 +117,11 @@ fn play(seed: u64) {
                 world.ask(match dice.roll(6) {
                     0 => AgentCommand::AbortCompaction,
                     1 => AgentCommand::SetAutoCompaction(dice.roll(3) > 0),
-                    _ => AgentCommand::Compact(CompactParameters::default()),
+                    2 => AgentCommand::Compact(Wish::Summary(None)),
+                    _ => AgentCommand::Compact(Wish::default()),
                 });
             }
+            17 if dice.roll(3) == 0 => departures += usize::from(depart(&mut world, &mut dice)),
             7 if failing => world.full = dice.roll(3) == 0,
             8 if dice.roll(2) == 0 => {
                 world.ask(match dice.roll(4) {
@@ -171,6 +178,7 @@ fn play(seed: u64) {
     // bounded number of times for each.
     let count = |kind: fn(&Event) -> bool| world.events.iter().filter(|event| kind(event)).count();
     let begun = count(|event| matches!(event, Event::CompactionStart { .. }));
+    let begun = begun + departures;
     assert!(world.planned <= begun * STEPS, "{} steps for {begun} compactions", world.planned);
     let retried = count(|event| matches!(event, Event::CompactionEnd(end) if end.will_retry));
     let users = world.delivered.len();
@@ -226,6 +234,26 @@ fn play(seed: u64) {
         let text = format!("{messages:?}");
         assert!(!text.contains("interrupted"), "a call without a result was repaired");
     }
+}
+
+/// Goes back to some user message with a summary, if nothing else is going on.
+fn depart(world: &mut World, dice: &mut Dice) -> bool {
+    let users: Vec<usize> = (0..world.file.len())
+        .filter(|at| matches!(&world.file[*at].body, EntryBody::Message(message) if role(message).as_deref() == Some("user")))
+        .collect();
+    if users.is_empty() || !world.agent.is_idle() {
+        return false;
+    }
+    let entry = &world.file[users[dice.roll(users.len())]];
+    let (target, leaf) = (entry.id.clone(), entry.parent_id.clone());
+    world.ask(AgentCommand::Depart(Departure {
+        target,
+        leaf,
+        instructions: Instructions::default(),
+        label: (dice.roll(2) == 0).then(|| "label".to_owned()),
+        answer: Raw::parse(r#"{"cancelled":false}"#).unwrap(),
+    }));
+    true
 }
 
 /// What a planner answers, from the best to the worst.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use atomic_agent::AgentCommand;
+use atomic_agent::compaction::Instructions;
+use atomic_agent::{AgentCommand, BUSY, Departure, NO_SUMMARIZER};
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{Block, Content, Message};
@@ -39,6 +40,16 @@ pub enum BranchSource {
     File(PathBuf),
     /// A session in memory, branched off already.
     Memory(Box<Store>),
+}
+
+/// Where a client wants to go in the tree.
+pub(super) struct Navigation {
+    /// The entry.
+    pub(super) target: String,
+    /// Have what is left behind summed up, in this way.
+    pub(super) summarize: Option<Instructions>,
+    /// A label for the summary, else for the entry.
+    pub(super) label: Option<String>,
 }
 
 /// Nothing of the session is in its file (literal of the reference).
@@ -91,10 +102,11 @@ impl Actor {
 
     /// Goes on from another entry. Before a message that somebody wrote, it is that message's turn again: its text is
     /// given back.
-    pub(super) fn navigate(&mut self, ticket: Ticket, target: &str, summarize: bool, label: Option<String>) {
+    pub(super) async fn navigate(&mut self, ticket: Ticket, navigation: Navigation) {
+        let Navigation { target, summarize, label } = navigation;
+        let target = target.as_str();
         if !self.agent.is_idle() {
-            return ticket
-                .fail("Wait for the current response to finish before navigating the session tree.");
+            return ticket.fail(BUSY);
         }
         let Some(entry) = self.entry(target) else {
             return ticket.fail(&format!("Entry {target} not found"));
@@ -105,16 +117,7 @@ impl Actor {
         } else {
             (Some(entry.id.clone()), None)
         };
-        if summarize && moved {
-            if self.agent.model().is_none() {
-                return ticket.fail("No model available for summarization");
-            }
-            return ticket.fail("branch summaries are not built in this version; navigate without summarize");
-        }
-        if let Err(error) = self.store.set_leaf(leaf.as_ref()) {
-            return ticket.fail(&error.to_string());
-        }
-        let context = store::context(&self.store).messages;
+        let target = EntryId::from(target);
         let mut data = Vec::new();
         let mut object = ObjectWriter::begin(&mut data);
         object.bool("cancelled", false);
@@ -122,8 +125,24 @@ impl Actor {
             object.str("editorText", &text);
         }
         object.end();
-        let label = label.map(|label| (EntryId::from(target), label));
         let answer = Raw::from_trusted(data.into());
+        if let Some(instructions) = summarize.filter(|_| moved) {
+            if self.agent.model().is_none() {
+                return ticket.fail(NO_SUMMARIZER);
+            }
+            if store::leaves_something(&self.store, &target) {
+                if let Some(refusal) = self.no_key().await {
+                    return ticket.fail(&refusal);
+                }
+                let departure = Departure { target, leaf, instructions, label, answer };
+                return self.ask(ticket, AgentCommand::Depart(departure));
+            }
+        }
+        if let Err(error) = self.store.set_leaf(leaf.as_ref()) {
+            return ticket.fail(&error.to_string());
+        }
+        let context = store::context(&self.store).messages;
+        let label = label.map(|label| (target, label));
         self.ask(ticket, AgentCommand::Navigate { leaf, context, label, answer });
     }
 

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use atomic_agent::AgentCommand;
+use atomic_agent::compaction::Instructions;
+use atomic_agent::{AgentCommand, Wish};
 use atomic_protocol::cli::Dialect;
 use atomic_protocol::command::{Command, CompactParameters};
 use atomic_protocol::json::ObjectWriter;
 use serde_json::Value;
 
 use super::actor::Actor;
+use super::branches::Navigation;
 use crate::clock;
 use crate::page::{self, Shown};
 use crate::settings;
@@ -104,9 +106,8 @@ impl Actor {
                 self.ask(ticket, AgentCommand::SetAutoRetry(enabled));
             }
             Command::AbortRetry => self.ask(ticket, AgentCommand::AbortRetry),
-            Command::Compact { custom_instructions, mut parameters } => {
-                parameters.query = parameters.query.or(custom_instructions);
-                self.compact(ticket, parameters).await;
+            Command::Compact { custom_instructions, parameters } => {
+                self.compact(ticket, custom_instructions, parameters).await;
             }
             Command::SetAutoCompaction { enabled } => {
                 if let Err(error) = self.save("compaction.enabled", Value::from(enabled)).await {
@@ -118,8 +119,16 @@ impl Actor {
             Command::AbortCompaction => self.ask(ticket, AgentCommand::AbortCompaction),
             Command::SetSessionName { name } => self.ask(ticket, AgentCommand::SetName(name)),
             Command::SetLabel { entry_id, label } => self.set_label(ticket, &entry_id, label),
-            Command::NavigateTree { target_id, summarize, label } => {
-                self.navigate(ticket, &target_id, summarize, label);
+            Command::NavigateTree {
+                target_id: target,
+                summarize,
+                custom_instructions,
+                replace_instructions,
+                label,
+            } => {
+                let instructions = || Instructions::new(custom_instructions, replace_instructions);
+                let summarize = summarize.then(instructions);
+                self.navigate(ticket, Navigation { target, summarize, label }).await;
             }
             Command::GetAvailableModels => self.get_available_models(ticket).await,
             Command::RefreshModels { allow_network, timeout_ms } => {
@@ -165,16 +174,32 @@ impl Actor {
         });
     }
 
-    /// Instructions of clients of the dialect `pi` say what matters; this compactor is told nothing else.
-    async fn compact(&mut self, ticket: Ticket, parameters: CompactParameters) {
-        if self.agent.model().is_some()
-            && !self.has_key()
-            && let Some(refusal) = self.cannot_start().await
-        {
+    /// In the dialect `pi` it means what it means there: a summary, whatever the settings say, and its result.
+    async fn compact(
+        &mut self,
+        ticket: Ticket,
+        instructions: Option<String>,
+        mut parameters: CompactParameters,
+    ) {
+        if let Some(refusal) = self.no_key().await {
             return ticket.fail(&refusal);
         }
+        let wish = match ticket.client().dialect() {
+            Dialect::Pi => Wish::Summary(instructions),
+            Dialect::Atomic | Dialect::Legacy => {
+                parameters.query = parameters.query.or(instructions);
+                Wish::Settings(parameters)
+            }
+        };
         self.look_for_fallbacks().await;
-        self.ask(ticket, AgentCommand::Compact(parameters));
+        self.ask(ticket, AgentCommand::Compact(wish));
+    }
+
+    /// Why the model cannot be asked now, if there is one.
+    pub(super) fn no_key(&self) -> impl Future<Output = Option<String>> + use<> {
+        let unsure = self.agent.model().is_some() && !self.has_key();
+        let refusal = self.cannot_start();
+        async move { if unsure { refusal.await } else { None } }
     }
 
     /// A key was found for the model's provider before. Should it be gone, the run fails and says so.

@@ -1,9 +1,9 @@
-//! Performs what a compaction needs: the planner's call and the work around it, the backup, the conversation built anew.
+//! Performs what a compaction or the summary of a branch needs: the model's call and the work around it, the backup, the conversation built anew.
 //!
 //! What grows with the transcript (writing it down, numbering, putting it back together, copying the file) runs where it
 //! may block; the session's task only hands over shared bytes.
 
-use atomic_agent::compaction::{self, Begun, Plan, PlanOutcome, PlannerAnswer, Source};
+use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work};
 use atomic_agent::{AgentCommand, Input, PlanCall, PlanId, PlanStage, RequestId};
 use atomic_protocol::message::{Content, Message, Usage, UserMessage};
 use atomic_protocol::model::ModelRequest;
@@ -21,7 +21,14 @@ use crate::daemon::Daemon;
 const PIECES: usize = 16;
 
 /// A step that broke inside the daemon; the log says how.
-const BROKEN: &str = "The compaction failed inside atomicd; see its log";
+const BROKEN: &str = "Shortening or summing up failed inside atomicd; see its log";
+
+/// What a step begins from, as the session store gives it.
+enum Material {
+    Conversation(Source),
+    Branch(Vec<LeftBehind>),
+    None,
+}
 
 /// A step of a compaction under way. Dropping it cancels the step.
 pub(super) struct CompactionWork {
@@ -36,9 +43,14 @@ pub struct CompactionDone(pub(super) Input);
 impl Actor {
     /// Starts a step of planning.
     pub(super) fn plan(&mut self, call: PlanCall) {
-        let source = match &call.stage {
-            PlanStage::Begin(_) => self.source(),
-            _ => Source::default(),
+        let material = match &call.stage {
+            PlanStage::Begin(_) => Material::Conversation(self.source()),
+            PlanStage::BeginBranch(_, target) => {
+                let left = store::left_behind(&self.store, target).into_iter();
+                let left = left.map(|store::Left { message, summary }| LeftBehind { message, summary });
+                Material::Branch(left.collect())
+            }
+            PlanStage::Ask(_) | PlanStage::Fresh(_) => Material::None,
         };
         let (daemon, registry, own) = (self.daemon.clone(), self.registry.clone(), self.own.clone());
         let cancel = CancellationToken::new();
@@ -47,7 +59,7 @@ impl Actor {
         tokio::spawn(async move {
             let mut usage = Usage::default();
             let outcome = tokio::select! {
-                outcome = step(&daemon, &registry, call, source, token.clone(), &mut usage) => Some(outcome),
+                outcome = step(&daemon, &registry, call, material, token.clone(), &mut usage) => Some(outcome),
                 () = token.cancelled() => None,
             };
             if usage != Usage::default() {
@@ -102,7 +114,7 @@ impl Actor {
         self.feed(Input::Command { request, command: AgentCommand::AbortCompaction });
     }
 
-    /// A client with no more to ask has waited long enough for its `compact`.
+    /// A client with no more to ask has waited long enough for its `compact`, or for the summary of a branch.
     pub(super) fn compact_is_late(&mut self, client: u64) {
         let waiting = self.agent.compaction_requests();
         let own = |request: &RequestId| {
@@ -128,31 +140,30 @@ async fn step(
     daemon: &Daemon,
     registry: &Registry,
     call: PlanCall,
-    source: Source,
+    material: Material,
     token: CancellationToken,
     usage: &mut Usage,
 ) -> PlanOutcome {
     let window = call.window;
-    let plan = match call.stage {
-        PlanStage::Ask(plan) => plan,
-        PlanStage::Fresh(plan) => {
-            return blocking(move || PlanOutcome::Done(Box::new(plan.fresh(window))))
-                .await
-                .unwrap_or_else(broken);
-        }
-        PlanStage::Begin(begin) => match blocking(move || begin.begin(source, window)).await {
-            Ok(Begun::Ask(plan)) => plan,
-            Ok(Begun::Nothing) => return PlanOutcome::Nothing,
-            Ok(Begun::Done(compaction)) => return PlanOutcome::Done(compaction),
-            Err(error) => return broken(error),
-        },
+    let begun = blocking(move || match (call.stage, material) {
+        (PlanStage::Begin(begin), Material::Conversation(source)) => begin.begin(source, window),
+        (PlanStage::BeginBranch(begin, _), Material::Branch(left)) => begin.begin(left, window),
+        (PlanStage::Ask(work), _) => Begun::Ask(work),
+        (PlanStage::Fresh(plan), _) => Begun::Over(plan.fresh(window).into()),
+        // Each beginning was given its material right above.
+        (PlanStage::Begin(_) | PlanStage::BeginBranch(..), _) => Begun::Over(PlanOutcome::Nothing),
+    });
+    let work = match begun.await {
+        Ok(Begun::Ask(work)) => work,
+        Ok(Begun::Over(outcome)) => return outcome,
+        Err(error) => return broken(error),
     };
-    let shown = plan.clone();
+    let (shown, system) = (work.clone(), work.system());
     let request = match blocking(move || request(&shown)).await {
         Ok(messages) => ModelRequest {
             model: call.model,
             thinking: call.thinking,
-            system: compaction::SYSTEM.into(),
+            system: system.into(),
             messages,
             tools: [].into(),
             // Not the session's own: the provider's cache for that must not be pushed out.
@@ -177,13 +188,13 @@ async fn step(
     let stream = atomic_providers::stream(&daemon.http, registry, request, sender, token);
     let ((), whole) = tokio::join!(stream, collect);
     if !whole {
-        answer = PlannerAnswer::broken("The planning model's answer ended without its end");
+        answer = PlannerAnswer::broken("The model's answer ended without its end");
     }
-    blocking(move || plan.outcome(answer, window)).await.unwrap_or_else(broken)
+    blocking(move || work.outcome(answer, window)).await.unwrap_or_else(broken)
 }
 
-fn request(plan: &Plan) -> Vec<Message> {
-    vec![Message::User(UserMessage { content: Content::Text(plan.request()), timestamp: clock::now() })]
+fn request(work: &Work) -> Vec<Message> {
+    vec![Message::User(UserMessage { content: Content::Text(work.request()), timestamp: clock::now() })]
 }
 
 fn broken(error: tokio::task::JoinError) -> PlanOutcome {

@@ -113,6 +113,8 @@ pub(super) fn compaction_policy(settings: &CompactionSettings) -> CompactionPoli
     CompactionPolicy {
         enabled: settings.enabled,
         reserve_tokens: settings.reserve_tokens,
+        strategy: settings.strategy,
+        keep_recent_tokens: settings.keep_recent_tokens,
         parameters: Parameters {
             compression_ratio: settings.compression_ratio,
             preserve_recent: settings.preserve_recent,

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atomic_agent::{Agent, Config, IdSource, Spent};
+use atomic_agent::{Agent, Config, IdSource, Spent, Strategy};
 use atomic_protocol::cli::{self, Invocation, SessionOptions};
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::{Hello, OsText};
@@ -597,7 +597,7 @@ impl Work {
     }
 
     /// Reads what a session is shaped by. Blocking.
-    fn prepare(self, store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
+    fn prepare(self, mut store: Store, is_new: bool) -> Result<(Prepared, Vec<String>), String> {
         let Work { daemon, opening, reattached, cwd, .. } = self;
         let options = &opening.options;
         // A header without a directory is an old one: then it is the caller's.
@@ -613,6 +613,9 @@ impl Work {
             .iter()
             .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
             .collect();
+        // Pi's summaries count as they do there for those who work with summaries; else nothing of a conversation is hidden by
+        // what this program's other strategy did not write.
+        store.take_unmarked_summaries(settings.compaction.strategy == Strategy::Summary);
         let context = store::context(&store);
         let registry = Registry::load(Setup {
             agent_dir: daemon.agent_dir.clone(),

@@ -57,7 +57,7 @@ impl Actor {
         object.str("thinkingLevel", self.agent.thinking().as_str());
         object.bool("isStreaming", self.agent.is_running());
         let compacting = self.agent.compaction_reason();
-        object.bool("isCompacting", compacting.is_some());
+        object.bool("isCompacting", compacting.is_some() || self.agent.is_leaving_branch());
         if let Some(reason) = compacting {
             object.str("compactionReason", reason.as_str());
         }

@@ -64,6 +64,7 @@ fn every_key_is_read() {
           \"thinkingBudgets\": {\"low\": 5, \"unknown\": 6}, \"httpProxy\": \"http://p\", \"streamDeadlineMs\": 0,
           \"retry\": {\"enabled\": false, \"maxRetries\": 5.0, \"baseDelayMs\": 10},
           \"compaction\": {\"enabled\": false, \"reserveTokens\": 1, \"compression_ratio\": 0.25,
+                         \"strategy\": \"summary\", \"keepRecentTokens\": 9,
                          \"preserve_recent\": 0, \"query\": \"q\"},
           \"limits\": {\"maxCost\": 1.5, \"maxTurns\": 20, \"session\": {\"maxTokens\": 1e6, \"maxCost\": 9}},
           \"daemon\": {\"idleExit\": \"never\", \"unloadAfter\": \"2h\", \"onDisconnect\": \"keep\",
@@ -97,6 +98,8 @@ fn every_key_is_read() {
         compaction: CompactionSettings {
             enabled: false,
             reserve_tokens: 1,
+            strategy: Strategy::Summary,
+            keep_recent_tokens: 9,
             compression_ratio: 0.25,
             preserve_recent: 0,
             query: Some("q".into()),

@@ -278,20 +278,18 @@ impl Reader<'_> {
 
     fn navigation(&self) -> Result<Command, String> {
         let target_id = self.string("targetId")?;
-        let mut command = Command::NavigateTree { target_id, summarize: false, label: None };
         let options = match self.fields.get("options") {
-            None | Some("null") => return Ok(command),
+            None | Some("null") => Fields::default(),
             Some(text) => Fields::parse(text).map_err(|_| self.invalid("options", "an object"))?,
         };
         let read = Reader { name: self.name, fields: &options };
-        // What a summary shall say has no use without one.
-        read.optional_string("customInstructions")?;
-        read.flag("replaceInstructions")?;
-        if let Command::NavigateTree { summarize, label, .. } = &mut command {
-            *summarize = read.flag("summarize")?;
-            *label = read.optional_string("label")?.filter(|label| !label.is_empty());
-        }
-        Ok(command)
+        Ok(Command::NavigateTree {
+            target_id,
+            summarize: read.flag("summarize")?,
+            custom_instructions: read.optional_string("customInstructions")?,
+            replace_instructions: read.flag("replaceInstructions")?,
+            label: read.optional_string("label")?.filter(|label| !label.is_empty()),
+        })
     }
 
     fn optional_string(&self, field: &str) -> Result<Option<String>, String> {

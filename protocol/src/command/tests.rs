@@ -48,6 +48,7 @@ fn each_command_round_trips_to_the_byte() {
         r#"{"type":"get_tree"}"#,
         r#"{"type":"navigate_tree","targetId":"e"}"#,
         r#"{"type":"navigate_tree","targetId":"e","options":{"summarize":true,"label":"l"}}"#,
+        r#"{"type":"navigate_tree","targetId":"e","options":{"summarize":true,"customInstructions":"c","replaceInstructions":true}}"#,
         r#"{"type":"set_label","entryId":"e","label":"l"}"#,
         r#"{"type":"set_label","entryId":"e"}"#,
         r#"{"type":"get_fork_messages"}"#,

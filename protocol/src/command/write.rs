@@ -84,11 +84,22 @@ impl Request {
             Command::SetAutoCompaction { enabled } | Command::SetAutoRetry { enabled } => {
                 object.bool("enabled", *enabled);
             }
-            Command::NavigateTree { target_id, summarize, label } => {
+            Command::NavigateTree {
+                target_id,
+                summarize,
+                custom_instructions,
+                replace_instructions,
+                label,
+            } => {
                 object.str("targetId", target_id);
-                if *summarize || label.is_some() {
+                let plain = !*summarize && !*replace_instructions;
+                if !plain || custom_instructions.is_some() || label.is_some() {
                     let mut options = ObjectWriter::begin(object.key("options"));
                     write_flag(&mut options, "summarize", *summarize);
+                    if let Some(text) = custom_instructions {
+                        options.str("customInstructions", text);
+                    }
+                    write_flag(&mut options, "replaceInstructions", *replace_instructions);
                     if let Some(label) = label {
                         options.str("label", label);
                     }

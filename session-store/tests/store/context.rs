@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use atomic_session_store::{Context, Store, context, context_at, shortenable};
+use atomic_session_store::{Context, Store, context, context_at, leaves_something, left_behind, shortenable};
 
 use crate::HEADER;
 
@@ -153,4 +153,61 @@ fn a_later_boundary_hides_an_earlier_one() {
         context.messages[0].1.as_str().contains("second")
             && !context.messages[0].1.as_str().contains("first")
     );
+}
+
+const ASSISTANT: &str = r#"{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[],"provider":"p","model":"m"}}"#;
+
+fn ids(context: &Context) -> Vec<&str> {
+    context.messages.iter().map(|(id, _)| id.as_str()).collect()
+}
+
+/// Our own summaries say what they are; those of Pi do not, and count only where that is wanted.
+#[test]
+fn a_summary_stands_in_front_of_the_messages_that_were_kept() {
+    let later = r#"{"type":"message","id":"z","parentId":"k","message":{"role":"user","content":"now"}}"#;
+    let ours = boundary("\"b\"", "the gist").replace("verbatim-lines", "summary");
+    let (_, context) = of(&[USER, ASSISTANT, &ours, later]);
+    assert_eq!(ids(&context), ["k", "b", "z"]);
+    assert_eq!(
+        texts(&context)[0].1,
+        r#"{"role":"custom","customType":"compaction","content":[{"type":"text","text":"The earlier part of this conversation was replaced by the summary below.\n\n<summary>\nthe gist\n</summary>"}],"display":true,"details":{"strategy":"summary"},"timestamp":9}"#
+    );
+    // Pi's way to say that nothing was kept: its own id.
+    for (kept, expected) in [("null", &["k", "z"]), ("\"k\"", &["k", "z"])] {
+        let (_, context) = of(&[
+            USER,
+            ASSISTANT,
+            &ours.replace("\"firstKeptEntryId\":\"b\"", &format!("\"firstKeptEntryId\":{kept}")),
+            later,
+        ]);
+        assert_eq!(ids(&context), expected);
+    }
+    let pis = r#"{"type":"compaction","id":"k","parentId":"b","timestamp":"1970-01-01T00:00:00.009Z","summary":"pi's gist","firstKeptEntryId":"b","tokensBefore":77,"details":{"readFiles":[],"modifiedFiles":[]}}"#;
+    let (mut store, inert) = of(&[USER, ASSISTANT, pis, later]);
+    assert_eq!(ids(&inert), ["a", "b", "z"]);
+    assert_eq!(shortenable(&store).previous, None);
+    store.take_unmarked_summaries(true);
+    assert_eq!(ids(&self::context(&store)), ["k", "b", "z"]);
+    let found = shortenable(&store);
+    assert_eq!((found.previous.is_some(), found.messages.len()), (true, 2));
+}
+
+#[test]
+fn what_is_left_behind_begins_where_the_branches_part() {
+    let (store, _) = of(&[
+        USER,
+        ASSISTANT,
+        r#"{"type":"branch_summary","id":"s","parentId":"b","fromId":"b","summary":"earlier","details":{"readFiles":["r"]}}"#,
+        r#"{"type":"label","id":"l","parentId":"s","targetId":"a","label":"x"}"#,
+        r#"{"type":"message","id":"c","parentId":"l","message":{"role":"user","content":"two"}}"#,
+    ]);
+    let left = |target: &str| -> Vec<bool> {
+        let left = left_behind(&store, &target.into());
+        left.iter().map(|left| left.summary.is_some()).collect()
+    };
+    assert!(left("c").is_empty());
+    assert_eq!(left("l"), [false]);
+    assert_eq!(left("a"), [false, true, false]);
+    assert_eq!(left("nope"), [false, false, true, false]);
+    assert!(!leaves_something(&store, &"c".into()) && leaves_something(&store, &"l".into()));
 }

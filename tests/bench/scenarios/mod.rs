@@ -6,6 +6,7 @@ mod elsewhere;
 mod first_delta;
 mod listing;
 mod paced;
+mod planning;
 mod round_trips;
 mod windows;
 
@@ -37,6 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "big" => big::run(&mut bench),
             "listing" => listing::run(&mut bench),
             "elsewhere" => elsewhere::run(&mut bench),
+            "planning" => planning::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;

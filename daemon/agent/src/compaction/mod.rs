@@ -13,8 +13,14 @@
 //!                                                      └─────► Failed, Unusable ──► (last resort) fresh
 //! ```
 //!
+//! The second strategy, and what is done with a branch that is left, have a model write notes instead: `summary` and `branch`,
+//! with `notes` for what both ask and `files` for the lists behind them. All three go through the same steps (`step`).
+//!
 //! Everything here is pure and linear in the size of the text; it is made to be run beside a session's task, not in it.
 
+mod branch;
+mod files;
+mod notes;
 mod plan;
 mod prepared;
 mod ranges;
@@ -22,14 +28,18 @@ mod region;
 mod request;
 mod result;
 mod step;
+mod summary;
 
+pub use branch::{BranchBegin, BranchPlan, BranchSummary, LeftBehind};
+pub use notes::Instructions;
 pub use plan::{Plan, PlannerAnswer, Verdict};
 pub use prepared::{Prepared, Source, prepare};
 pub use ranges::{Deletions, Record, parse, parse_cut};
 pub use region::{Rebuilt, Region};
 pub use request::SYSTEM;
-pub use result::{Compaction, CompactionStats, PROMPT_VERSION, Rung, STRATEGY};
-pub use step::{Begin, Begun, PlanOutcome};
+pub use result::{Boundary, Compaction, CompactionStats, PROMPT_VERSION, Rung, STRATEGY};
+pub use step::{Begin, Begun, PlanOutcome, Way, Work};
+pub use summary::{SUMMARY_STRATEGY, Summary, SummaryParameters, SummaryPlan};
 
 /// A region of fewer lines gains nothing from being shortened.
 pub const MIN_LINES: usize = 20;

@@ -43,12 +43,21 @@ const STARVED: &str = "The planning model used up its output with reasoning befo
 impl Plan {
     /// The whole region, or as much of its end as fits a window of `window` tokens (0: not known) by estimate.
     pub fn new(prepared: Prepared, window: u64) -> Plan {
-        let mut plan = Plan { prepared: Arc::new(prepared), offset: 0 };
+        Plan::of(Arc::new(prepared), window)
+    }
+
+    fn of(prepared: Arc<Prepared>, window: u64) -> Plan {
+        let mut plan = Plan { prepared, offset: 0 };
         if window > 0 {
             let room = window - window / ANSWER_PART;
             plan.offset = plan.overhang(room.saturating_mul(CHARS_PER_TOKEN));
         }
         plan
+    }
+
+    /// The same region for another planner, with a window of `window` tokens (0: not known).
+    pub fn for_window(&self, window: u64) -> Plan {
+        Plan::of(self.prepared.clone(), window)
     }
 
     /// How many of the oldest lines must go for the request to have at most `limit` UTF-16 units; at least one line stays.
@@ -173,10 +182,10 @@ const FRAME_UNITS: u64 = 2_800;
 /// A planner's answer while it comes in, and when it is there.
 #[derive(Clone, Debug)]
 pub struct PlannerAnswer {
-    text: String,
-    stop: StopReason,
-    usage: Usage,
-    failure: Option<ModelFailure>,
+    pub(super) text: String,
+    pub(super) stop: StopReason,
+    pub(super) usage: Usage,
+    pub(super) failure: Option<ModelFailure>,
 }
 
 impl Default for PlannerAnswer {

@@ -2,11 +2,14 @@
 
 use atomic_protocol::entry::EntryId;
 use atomic_protocol::json::{ObjectWriter, Raw, number};
+use atomic_protocol::message::Usage;
 use serde::Serialize;
 
 use super::prepared::Prepared;
 use super::region::Rebuilt;
+use super::summary::Summary;
 use crate::context::{CHARS_PER_TOKEN, units};
+use crate::ladder::Candidate;
 
 /// Marks compactions of this kind in `details.strategy`; the session store takes no other for a boundary.
 pub const STRATEGY: &str = "verbatim-lines";
@@ -89,7 +92,68 @@ pub struct Compaction {
     pub stats: CompactionStats,
     /// How it came about.
     pub rung: Rung,
+    /// The model that was asked, if it was not the session's own.
+    pub planner: Option<Candidate>,
     parameters: Shown,
+}
+
+/// What stands for the older part of a conversation from now on, ready to be written down.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Boundary {
+    /// Lines of it.
+    Lines(Compaction),
+    /// A summary.
+    Summary(Summary),
+}
+
+impl Boundary {
+    /// The text.
+    pub fn text(&self) -> &str {
+        match self {
+            Boundary::Lines(compaction) => &compaction.text,
+            Boundary::Summary(summary) => &summary.text,
+        }
+    }
+
+    /// The first message that stays as it is.
+    pub fn first_kept(&self) -> Option<&EntryId> {
+        match self {
+            Boundary::Lines(compaction) => compaction.first_kept.as_ref(),
+            Boundary::Summary(summary) => Some(&summary.first_kept),
+        }
+    }
+
+    /// Tokens of the conversation before.
+    pub fn tokens_before(&self) -> u64 {
+        match self {
+            Boundary::Lines(compaction) => compaction.stats.tokens_before,
+            Boundary::Summary(summary) => summary.tokens_before,
+        }
+    }
+
+    /// What writing it took; lines that stay cost nothing to write.
+    pub fn usage(&self) -> Option<&Usage> {
+        match self {
+            Boundary::Lines(_) => None,
+            Boundary::Summary(summary) => summary.usage.as_ref(),
+        }
+    }
+
+    /// The result as clients get it: `data` of the answer to `compact` and `result` of `compaction_end`.
+    pub fn result(&self, backup: Option<&str>) -> Raw {
+        match self {
+            Boundary::Lines(compaction) => compaction.result(backup),
+            Boundary::Summary(summary) => summary.result(backup),
+        }
+    }
+
+    /// `details` of the entry.
+    pub fn details(&self, backup: Option<&str>) -> Raw {
+        match self {
+            Boundary::Lines(compaction) => compaction.details(backup),
+            Boundary::Summary(summary) => summary.details(backup),
+        }
+    }
 }
 
 impl Compaction {
@@ -114,6 +178,7 @@ impl Compaction {
             first_kept,
             stats: stats.with_tokens(prepared.tokens_before, after),
             rung,
+            planner: None,
             parameters: Shown {
                 compression_ratio: prepared.parameters.compression_ratio,
                 preserve_recent: prepared.parameters.preserve_recent,
@@ -131,10 +196,7 @@ impl Compaction {
             .value("firstKeptEntryId", &self.first_kept.as_ref().map(EntryId::as_str));
         object.count("tokensBefore", self.stats.tokens_before).value("stats", &self.stats);
         object.value("parameters", &self.parameters).count("promptVersion", PROMPT_VERSION);
-        object.str("rung", self.rung.as_str());
-        if let Some(path) = backup {
-            object.str("backupPath", path);
-        }
+        self.end_of(&mut object, backup);
         object.end();
         Raw::from_trusted(out.into())
     }
@@ -147,11 +209,23 @@ impl Compaction {
             .str("strategy", STRATEGY)
             .count("promptVersion", PROMPT_VERSION)
             .value("parameters", &self.parameters);
-        object.value("stats", &self.stats).str("rung", self.rung.as_str());
+        object.value("stats", &self.stats);
+        self.end_of(&mut object, backup);
+        object.end();
+        Raw::from_trusted(out.into())
+    }
+
+    /// `rung`, `plannerModel?`, `backupPath?`.
+    fn end_of(&self, object: &mut ObjectWriter<'_>, backup: Option<&str>) {
+        object.str("rung", self.rung.as_str());
+        if let Some(planner) = &self.planner {
+            let mut model = ObjectWriter::begin(object.key("plannerModel"));
+            model.str("provider", &planner.model.provider).str("id", &planner.model.id);
+            model.str("thinkingLevel", planner.thinking.as_str());
+            model.end();
+        }
         if let Some(path) = backup {
             object.str("backupPath", path);
         }
-        object.end();
-        Raw::from_trusted(out.into())
     }
 }

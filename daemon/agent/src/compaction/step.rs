@@ -2,16 +2,18 @@
 
 use atomic_protocol::model::ModelFailure;
 
+use super::branch::{BranchPlan, BranchSummary};
 use super::plan::{Plan, PlannerAnswer, Verdict};
 use super::prepared::{Source, prepare};
-use super::result::Compaction;
-use super::{MIN_LINES, Parameters};
+use super::result::{Boundary, Compaction};
+use super::summary::{SummaryParameters, SummaryPlan};
+use super::{MIN_LINES, Parameters, notes, request};
 
 /// How a compaction begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Begin {
-    /// How far to go.
-    pub parameters: Parameters,
+    /// By which strategy, and how far to go.
+    pub way: Way,
     /// Tokens of the conversation now.
     pub tokens_before: u64,
     /// The conversation cannot go on as it is: also a small region is taken away, without a planner.
@@ -20,15 +22,33 @@ pub struct Begin {
     pub small: bool,
 }
 
+/// How a conversation is shortened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    /// Lines of it are taken away.
+    Lines(Parameters),
+    /// Its older part is summed up.
+    Summary(SummaryParameters),
+}
+
+/// Something that a model is asked for. Cloning shares the texts.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Lines to delete.
+    Lines(Plan),
+    /// A summary of the older part of a conversation.
+    Summary(SummaryPlan),
+    /// A summary of a branch.
+    Branch(BranchPlan),
+}
+
 /// What a beginning leads to.
 #[derive(Clone, Debug)]
 pub enum Begun {
-    /// There is nothing to shorten.
-    Nothing,
-    /// It is done already.
-    Done(Box<Compaction>),
-    /// A planner must be asked.
-    Ask(Plan),
+    /// It is over already.
+    Over(PlanOutcome),
+    /// A model must be asked.
+    Ask(Work),
 }
 
 /// What came of a step.
@@ -37,20 +57,24 @@ pub enum PlanOutcome {
     /// There is nothing to shorten.
     Nothing,
     /// What to write down.
-    Done(Box<Compaction>),
-    /// The planner could not take so much.
-    TooLong(Plan),
-    /// The planner's call failed.
+    Done(Box<Boundary>),
+    /// What to write down of a branch.
+    Summarized(Box<BranchSummary>),
+    /// A part is done and another is to be asked for.
+    Further(Work),
+    /// The model could not take so much.
+    TooLong(Work),
+    /// The call failed.
     Failed {
         /// To be asked again.
-        plan: Plan,
+        work: Work,
         /// How.
         failure: ModelFailure,
     },
-    /// The planner answered nothing to go by.
+    /// The model answered nothing to go by.
     Unusable {
         /// To be done without.
-        plan: Plan,
+        work: Work,
         /// Why, for a person.
         why: String,
     },
@@ -58,26 +82,71 @@ pub enum PlanOutcome {
     Broken(String),
 }
 
-impl Begin {
-    /// Prepares the branch for a planner with a window of `window` tokens (0: not known).
-    pub fn begin(self, source: Source, window: u64) -> Begun {
-        let Some(prepared) = prepare(source, self.parameters, self.tokens_before, self.small) else {
-            return Begun::Nothing;
-        };
-        let few = prepared.region.lines() < MIN_LINES;
-        let plan = Plan::new(prepared, window);
-        if few && self.load_bearing { Begun::Done(Box::new(plan.fresh(window))) } else { Begun::Ask(plan) }
+impl From<Compaction> for PlanOutcome {
+    fn from(compaction: Compaction) -> Self {
+        PlanOutcome::Done(Box::new(Boundary::Lines(compaction)))
     }
 }
 
-impl Plan {
-    /// What an answer of a planner with a window of `window` tokens leads to.
+impl Begin {
+    /// Prepares the branch for a model with a window of `window` tokens (0: not known).
+    pub fn begin(self, source: Source, window: u64) -> Begun {
+        let parameters = match self.way {
+            Way::Lines(parameters) => parameters,
+            Way::Summary(parameters) => return parameters.begin(source, self.tokens_before, window),
+        };
+        let Some(prepared) = prepare(source, parameters, self.tokens_before, self.small) else {
+            return Begun::Over(PlanOutcome::Nothing);
+        };
+        let few = prepared.region.lines() < MIN_LINES;
+        let plan = Plan::new(prepared, window);
+        if few && self.load_bearing {
+            Begun::Over(plan.fresh(window).into())
+        } else {
+            Begun::Ask(Work::Lines(plan))
+        }
+    }
+}
+
+impl Work {
+    /// The system prompt for it.
+    pub fn system(&self) -> &'static str {
+        match self {
+            Work::Lines(_) => request::SYSTEM,
+            Work::Summary(_) | Work::Branch(_) => notes::SYSTEM,
+        }
+    }
+
+    /// The one message.
+    pub fn request(&self) -> String {
+        match self {
+            Work::Lines(plan) => plan.request(),
+            Work::Summary(plan) => plan.request(),
+            Work::Branch(plan) => plan.request(),
+        }
+    }
+
+    /// With the older half of what is shown left out. `None`: there is nothing more to leave out.
+    pub fn trimmed(&self) -> Option<Work> {
+        match self {
+            Work::Lines(plan) => plan.trimmed().map(Work::Lines),
+            Work::Summary(plan) => plan.trimmed().map(Work::Summary),
+            Work::Branch(plan) => plan.trimmed().map(Work::Branch),
+        }
+    }
+
+    /// What an answer of a model with a window of `window` tokens leads to.
     pub fn outcome(self, answer: PlannerAnswer, window: u64) -> PlanOutcome {
-        match self.judge(answer, window) {
-            Verdict::Done(compaction) => PlanOutcome::Done(compaction),
-            Verdict::TooLong => PlanOutcome::TooLong(self),
-            Verdict::Failed(failure) => PlanOutcome::Failed { plan: self, failure },
-            Verdict::Unusable(why) => PlanOutcome::Unusable { plan: self, why: why.to_owned() },
+        let plan = match self {
+            Work::Lines(plan) => plan,
+            Work::Summary(plan) => return plan.outcome(answer, window),
+            Work::Branch(plan) => return plan.outcome(answer, window),
+        };
+        match plan.judge(answer, window) {
+            Verdict::Done(compaction) => (*compaction).into(),
+            Verdict::TooLong => PlanOutcome::TooLong(Work::Lines(plan)),
+            Verdict::Failed(failure) => PlanOutcome::Failed { work: Work::Lines(plan), failure },
+            Verdict::Unusable(why) => PlanOutcome::Unusable { work: Work::Lines(plan), why: why.to_owned() },
         }
     }
 }

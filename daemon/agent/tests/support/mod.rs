@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use atomic_agent::compaction::{Begun, PlanOutcome, PlannerAnswer, Source};
+use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
     Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, FallbackModel, Hook, HookAnswer, HookId,
     Input, Limits, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, Spent,
-    TimerId, ToolRunId,
+    Strategy, TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
@@ -69,6 +69,8 @@ pub(crate) struct World {
     pub(crate) timer: Option<(TimerId, Millis)>,
     /// Steps of planning that are out.
     pub(crate) plans: Vec<PlanCall>,
+    /// What models were asked in steps of planning: the model's id, and the one message.
+    pub(crate) requests: Vec<(String, String)>,
     /// How many steps there were.
     pub(crate) planned: usize,
     /// Labels of the backups made.
@@ -140,6 +142,7 @@ impl World {
             hooks: Vec::new(),
             timer: None,
             plans: Vec::new(),
+            requests: Vec::new(),
             planned: 0,
             backups: Vec::new(),
             backup_error: None,
@@ -177,11 +180,9 @@ impl World {
                     return follow;
                 }
                 Effect::Append(entry) => {
-                    assert_eq!(
-                        entry.parent_id,
-                        self.file.last().map(|last| last.id.clone()),
-                        "one linear branch"
-                    );
+                    let last = self.file.last().map(|last| last.id.clone());
+                    let goes = matches!(entry.body, EntryBody::BranchSummary { .. });
+                    assert!(goes || entry.parent_id == last, "one linear branch");
                     self.file.push(entry);
                 }
                 Effect::Emit(event) => self.see(event),
@@ -255,66 +256,108 @@ impl World {
         self.events.push(event);
     }
 
+    /// The entries from the first to the leaf.
+    fn path(&self) -> Vec<Entry> {
+        let mut path: Vec<Entry> = Vec::new();
+        let mut next = self.file.last();
+        while let Some(entry) = next {
+            path.push(entry.clone());
+            next = self.file.iter().find(|other| Some(&other.id) == entry.parent_id.as_ref());
+        }
+        path.reverse();
+        path
+    }
+
     /// The conversation as the session store would build it from the file.
     fn stored_context(&self) -> Vec<(EntryId, Raw)> {
+        let path = self.path();
+        let file = &path[..];
         let messages = |entries: &[Entry]| -> Vec<(EntryId, Raw)> {
             entries
                 .iter()
                 .filter_map(|entry| match &entry.body {
                     EntryBody::Message(message) => Some((entry.id.clone(), message.clone())),
+                    EntryBody::BranchSummary { summary, .. } => {
+                        let text = serde_json::to_string(summary).unwrap();
+                        let message = format!(
+                            r#"{{"role":"branchSummary","summary":{text},"fromId":"x","timestamp":1}}"#
+                        );
+                        Some((entry.id.clone(), Raw::parse(&message).unwrap()))
+                    }
                     _ => None,
                 })
                 .collect()
         };
         let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
-        let Some(at) = self.file.iter().rposition(boundary) else { return messages(&self.file) };
-        let EntryBody::Compaction { summary, first_kept, .. } = &self.file[at].body else { unreachable!() };
-        let kept =
-            self.file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at);
+        let Some(at) = file.iter().rposition(boundary) else { return messages(file) };
+        let EntryBody::Compaction { summary, first_kept, details, .. } = &file[at].body else {
+            unreachable!()
+        };
+        let kept = file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at);
         let tail: String =
-            messages(&self.file[kept..at]).iter().map(|(_, message)| message.as_str().to_owned()).collect();
+            messages(&file[kept..at]).iter().map(|(_, message)| message.as_str().to_owned()).collect();
+        let by_summary = details.as_str().starts_with(r#"{"strategy":"summary""#);
+        let tail = if by_summary { String::new() } else { tail };
         let text = serde_json::to_string(&format!("{summary}\n\n{tail}")).unwrap();
         let message = format!(
-            r#"{{"role":"custom","customType":"compaction","content":[{{"type":"text","text":{text}}}],"display":true,"timestamp":1}}"#
+            r#"{{"role":"custom","customType":"compaction","content":[{{"type":"text","text":{text}}}],"display":true,"timestamp":{}}}"#,
+            file[at].timestamp.0
         );
-        let mut out = vec![(self.file[at].id.clone(), Raw::parse(&message).unwrap())];
-        out.extend(messages(&self.file[at + 1..]));
+        let mut out = vec![(file[at].id.clone(), Raw::parse(&message).unwrap())];
+        if by_summary {
+            out.extend(messages(&file[kept..at]));
+        }
+        out.extend(messages(&file[at + 1..]));
         out
     }
 
     /// What a compaction would look at, as the session store gives it.
     pub(crate) fn source(&self) -> Source {
+        let path = self.path();
+        let file = &path[..];
         let boundary = |entry: &Entry| matches!(entry.body, EntryBody::Compaction { .. });
-        let last = self.file.iter().rposition(boundary);
+        let last = file.iter().rposition(boundary);
         let from = last.map_or(0, |at| {
-            let EntryBody::Compaction { first_kept, .. } = &self.file[at].body else { unreachable!() };
-            self.file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at + 1)
+            let EntryBody::Compaction { first_kept, .. } = &file[at].body else { unreachable!() };
+            file[..at].iter().position(|entry| Some(&entry.id) == first_kept.as_ref()).unwrap_or(at + 1)
         });
         let message = |entry: &Entry| match &entry.body {
             EntryBody::Message(message) => Some((entry.id.clone(), message.clone())),
             _ => None,
         };
         Source {
-            previous: last
-                .map(|at| Raw::parse(std::str::from_utf8(&self.file[at].to_line()).unwrap()).unwrap()),
-            messages: self.file[from..].iter().filter_map(message).collect(),
+            previous: last.map(|at| Raw::parse(std::str::from_utf8(&file[at].to_line()).unwrap()).unwrap()),
+            messages: file[from..].iter().filter_map(message).collect(),
         }
+    }
+
+    /// What going to `target` leaves behind, if the file is one branch.
+    fn left(&self, target: &EntryId) -> Vec<LeftBehind> {
+        let from = self.file.iter().position(|entry| entry.id == *target).map_or(0, |at| at + 1);
+        let messages = self.file[from..].iter().filter_map(|entry| match &entry.body {
+            EntryBody::Message(message) => Some(LeftBehind { message: message.clone(), summary: None }),
+            _ => None,
+        });
+        messages.collect()
     }
 
     /// Does the step of planning that is out as the daemon does; a planner that is asked answers this.
     pub(crate) fn planner(&mut self, answer: PlannerAnswer) {
         self.planned(|world, call| {
             let window = call.window;
-            let plan = match call.stage {
-                PlanStage::Ask(plan) => plan,
-                PlanStage::Fresh(plan) => return PlanOutcome::Done(Box::new(plan.fresh(window))),
-                PlanStage::Begin(begin) => match begin.begin(world.source(), window) {
-                    Begun::Ask(plan) => plan,
-                    Begun::Done(done) => return PlanOutcome::Done(done),
-                    Begun::Nothing => return PlanOutcome::Nothing,
-                },
+            let begun = match call.stage {
+                PlanStage::Ask(work) => Begun::Ask(work),
+                PlanStage::Fresh(plan) => return plan.fresh(window).into(),
+                PlanStage::Begin(begin) => begin.begin(world.source(), window),
+                PlanStage::BeginBranch(begin, target) => begin.begin(world.left(&target), window),
             };
-            plan.outcome(answer, window)
+            match begun {
+                Begun::Ask(work) => {
+                    world.requests.push((call.model.id.clone(), work.request()));
+                    work.outcome(answer, window)
+                }
+                Begun::Over(outcome) => outcome,
+            }
         });
     }
 
@@ -327,11 +370,18 @@ impl World {
     }
 
     /// The step of planning that is out comes to this.
-    pub(crate) fn planned(&mut self, outcome: impl FnOnce(&World, PlanCall) -> PlanOutcome) {
+    pub(crate) fn planned(&mut self, outcome: impl FnOnce(&mut World, PlanCall) -> PlanOutcome) {
         let call = self.plans.pop().expect("a step of planning is out");
         let plan = call.plan;
         let outcome = outcome(self, call);
         self.feed(Input::Planned { plan, outcome });
+    }
+
+    /// As a reload with another setting `compaction.strategy` does.
+    pub(crate) fn set_strategy(&mut self, strategy: Strategy) {
+        let mut reloaded = reloaded(self);
+        reloaded.compaction.strategy = strategy;
+        self.agent.reload(reloaded);
     }
 
     pub(crate) fn ask(&mut self, command: AgentCommand) -> u64 {
@@ -415,15 +465,17 @@ impl World {
                     assert_eq!(planner_retries, 0, "retries end before the compaction");
                     compacting = None;
                 }
+                // Outside of a compaction it is the summary of a branch that is tried again.
                 Event::SummarizationRetryScheduled { attempt, .. } => {
                     planner_retries += 1;
-                    assert!(compacting.is_some() && *attempt == planner_retries);
+                    assert_eq!(*attempt, planner_retries);
+                    assert!(compacting.is_some() || (settled && !agent), "nothing is summed up in a run");
                 }
                 Event::SummarizationRetryAttemptStart { reason } => {
                     assert_eq!(*reason, compacting.map(|(reason, _)| reason));
                 }
                 Event::SummarizationRetryFinished => {
-                    assert!(compacting.is_some() && planner_retries > 0);
+                    assert!(planner_retries > 0);
                     planner_retries = 0;
                 }
                 Event::AgentStart => {
