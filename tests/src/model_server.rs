@@ -106,7 +106,15 @@ impl ModelServer {
     /// # Panics
     /// When the loopback address cannot be bound.
     pub fn start() -> ModelServer {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        ModelServer::start_at(([127, 0, 0, 1], 0).into())
+    }
+
+    /// Starts one at this address.
+    ///
+    /// # Panics
+    /// When it cannot be bound.
+    pub fn start_at(address: SocketAddr) -> ModelServer {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let shared = Arc::new(Shared::default());
         let for_accept = shared.clone();

@@ -227,3 +227,40 @@ fn a_default_on_this_machine_is_not_replaced_by_another_provider() {
     shim.until_settled();
     assert_eq!(dear.requests().len(), 0);
 }
+
+/// What was said to a server of one's own is not sent elsewhere because it is down, and goes on when it is back.
+#[test]
+fn a_stored_session_of_a_server_that_is_down_waits_for_it() {
+    let sandbox = Sandbox::new();
+    let dear = started_model(&sandbox);
+    let server = started("llama.cpp");
+    let running = started_with(
+        &sandbox,
+        &[("LLAMA_BASE_URL", &server.url())],
+        &["-p", "--provider", "llama.cpp", "hi"],
+    );
+    answer(&server, "hello");
+    running.wait().expect("it ends").expect_code(0);
+    sandbox.atomic(&["stop", "--force"]).expect_code(0);
+    // The port of a server that comes later.
+    let held = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = held.local_addr().expect("an address");
+    drop(held);
+    let mut shim =
+        sandbox.shim().env("LLAMA_BASE_URL", format!("http://{address}")).args(["--continue"]).start();
+    assert_eq!(shim.get("get_state")["model"], Value::Null);
+    eventually("both are told", || {
+        let told = shim.stderr();
+        (told.contains("Could not restore model llama.cpp/qwen3:8b") && told.contains("No other is used"))
+            .then_some(())
+    });
+    let refused = shim.ask(json!({"type": "prompt", "message": "again"}));
+    assert!(refused.error().starts_with("No model selected."), "{}", refused.raw);
+    let back = ModelServer::start_at(address);
+    back.serve_records(|request| record("llama.cpp", request));
+    shim.prompt("1", "again");
+    answer(&back, "hello again");
+    shim.until_settled();
+    assert_eq!(shim.get("get_state")["model"]["id"], "qwen3:8b");
+    assert_eq!(dear.requests().len(), 0);
+}

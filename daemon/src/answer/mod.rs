@@ -211,12 +211,21 @@ mod tests {
     fn completions_and_the_manual_page_know_flags_verbs_and_words() {
         for shell in cli::SHELLS {
             let text = String::from_utf8(ask(&["completions", shell]).unwrap().text).unwrap();
-            for word in ["continue", "list-models", "ascii-separators", "status", "completions", "legacy"] {
+            for word in [
+                "continue",
+                "list-models",
+                "ascii-separators",
+                "status",
+                "completions",
+                "legacy",
+                "auth",
+                "logout",
+            ] {
                 assert!(text.contains(word), "{shell}: {word}");
             }
         }
         let page = String::from_utf8(ask(&["man"]).unwrap().text).unwrap();
-        for word in ["on\\-disconnect", "Continue the newest session", "atomic\\-status"] {
+        for word in ["on\\-disconnect", "Continue the newest session", "atomic\\-status", "atomic\\-auth"] {
             assert!(page.contains(word), "{word} in {page}");
         }
     }

@@ -13,6 +13,7 @@ use atomic_protocol::json::ObjectWriter;
 use atomic_protocol::link::FromDaemon;
 use atomic_protocol::model::Model;
 use atomic_providers::{Http, Registry, is_local, local_providers};
+use atomic_session_store as store;
 use serde_json::{Value, json};
 
 use super::SessionMessage;
@@ -82,9 +83,13 @@ pub(super) fn open(
     if named.is_empty() {
         return Ok(registry);
     }
+    let typed = asked.typed();
+    let registry = match (&asked.options.api_key, typed.first()) {
+        (Some(key), Some(provider)) => registry.with_api_key(provider, key),
+        _ => registry,
+    };
     let question = registry.with_local(http, &named, LIST_AGE);
     let (registry, failures) = tokio::runtime::Handle::current().block_on(question);
-    let typed = asked.typed();
     for (provider, error) in failures {
         if registry.has_models(provider) {
             // The first request says what is wrong.
@@ -225,17 +230,20 @@ impl Actor {
     }
 
     /// A model for a session that has none because nothing could be used when it began: somebody may have logged in, or
-    /// started a server, since.
+    /// started a server, since. A session that was held with a server of the user's own goes on with that or not at all.
     pub(super) async fn late_model(&mut self) {
+        let held_with = store::context(&self.store).model.filter(|(provider, _)| is_local(provider));
         let usual = self.settings.default_provider.clone();
-        if let Some(server) =
-            usual.as_deref().filter(|name| is_local(name) && !self.registry.knows_local(name))
-        {
-            let (registry, _) = self.registry.with_local(&self.daemon.http, &[server], LIST_AGE).await;
+        let server = held_with.as_ref().map(|(provider, _)| provider.clone()).or_else(|| usual.clone());
+        if let Some(server) = server.filter(|name| is_local(name) && !self.registry.knows_local(name)) {
+            let (registry, _) = self.registry.with_local(&self.daemon.http, &[&server], LIST_AGE).await;
             self.registry = registry;
         }
         let (registry, model) = (self.registry.clone(), self.settings.default_model.clone());
-        let look = move || registry.initial(usual.as_deref(), model.as_deref());
+        let look = move || match held_with {
+            Some((provider, id)) => registry.find(&provider, &id),
+            None => registry.initial(usual.as_deref(), model.as_deref()),
+        };
         if let Ok(Some(model)) = tokio::task::spawn_blocking(look).await {
             self.use_model(model);
         }
