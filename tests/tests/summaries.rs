@@ -101,6 +101,7 @@ fn a_branch_is_summed_up_when_it_is_left() {
     let stats = shim.get("get_session_stats");
     assert_eq!(stats["tokens"]["output"], json!(5 * 4), "the summary counts: {stats}");
     let file = shim.session_file();
+    shim.kill();
     sandbox.kill_daemon();
     let mut again = sandbox.shim().args(["--session", file.arg()]).start();
     assert_eq!(again.get("get_messages"), messages);
@@ -217,9 +218,9 @@ fn in_the_dialect_of_pi_a_conversation_is_summed_up() {
     );
     assert!(shim.get("get_session_stats")["contextUsage"]["tokens"].is_u64());
 
-    // The same connection of another dialect: lines, unless the settings say otherwise.
     let file = shim.session_file();
     let messages = shim.get("get_messages");
+    shim.kill();
     sandbox.kill_daemon();
     let mut again = sandbox.shim().args(["--session", file.arg()]).start();
     assert_eq!(again.get("get_messages"), messages, "whoever loads the file gets the same conversation");
@@ -289,6 +290,7 @@ fn a_file_of_pi_opens_as_it_does_there_for_those_who_want_summaries() {
     let sent = |question: &str| {
         let mut shim = sandbox.shim().args(["--session".as_ref(), file.as_os_str()]).start();
         talk(&server, &mut shim, question, "fine");
+        shim.kill();
         sandbox.kill_daemon();
         server.last_request().conversation()
     };
