@@ -3,6 +3,7 @@
 //! A stored session is opened by one task at a time, however many callers want it: the registry holds a cell per file,
 //! the first caller fills it, the others join what it made.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -647,7 +648,7 @@ impl Work {
                 retry: inputs::retry_policy(&settings.retry),
                 compaction: inputs::compaction_policy(&settings.compaction),
             },
-            Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
+            (daemon.new_ids)(store.entries().iter().map(|entry| entry.id.clone()).collect()),
         );
         let environment = ToolEnvironment {
             cwd: cwd.clone(),
@@ -691,8 +692,12 @@ pub(super) fn warning(text: &str) -> String {
     }
 }
 
-/// Ids of new entries: random, eight hex digits, none that the file has.
-struct EntryIds(std::collections::HashSet<EntryId>);
+/// Ids of new entries: random, eight hex digits, none of those that the file has.
+pub(crate) fn random_ids(taken: HashSet<EntryId>) -> Box<dyn IdSource> {
+    Box::new(EntryIds(taken))
+}
+
+struct EntryIds(HashSet<EntryId>);
 
 impl IdSource for EntryIds {
     fn entry(&mut self) -> EntryId {
