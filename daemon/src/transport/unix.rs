@@ -40,12 +40,13 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
             let (stream, _) = self.socket.accept().await?;
-            if atomic_link::same_user(&stream).unwrap_or(false) {
+            let peer = stream.peer_cred()?.uid();
+            if peer == rustix::process::geteuid().as_raw() {
                 let crowded = self.crowded(&stream);
                 let (read, write) = split(stream);
                 return Ok(Accepted { read, write, crowded });
             }
-            tracing::warn!("closed a connection of another user");
+            tracing::warn!(peer, "closed a connection of another user");
         }
     }
 
