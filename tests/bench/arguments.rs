@@ -7,7 +7,7 @@ use crate::Failure;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 atomic-bench [--quick] [SCENARIO...]
-    windows round-trips deltas paced big elsewhere first-delta listing   (all when none is named)
+    windows round-trips deltas paced big elsewhere first-delta listing durability   (all when none is named)
     --quick   fewer repeats and smaller sizes: to see that it runs, not to quote
 atomic-bench soak [--sessions N] [--minutes M]
     cycles N sessions (200) for M minutes (10); exit 1 when the daemon grows
@@ -18,8 +18,8 @@ ATOMIC_BIN and ATOMICD_BIN name the programs; else those in target/release.
 ";
 
 /// Names of the scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 8] =
-    ["windows", "round-trips", "deltas", "paced", "big", "elsewhere", "first-delta", "listing"];
+pub(crate) const SCENARIOS: [&str; 9] =
+    ["windows", "round-trips", "deltas", "paced", "big", "elsewhere", "first-delta", "listing", "durability"];
 
 /// What is to be done.
 pub(crate) enum Asked {

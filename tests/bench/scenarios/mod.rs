@@ -2,6 +2,7 @@
 
 mod big;
 mod deltas;
+mod durability;
 mod elsewhere;
 mod first_delta;
 mod listing;
@@ -37,6 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "big" => big::run(&mut bench),
             "listing" => listing::run(&mut bench),
             "elsewhere" => elsewhere::run(&mut bench),
+            "durability" => durability::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;
