@@ -138,7 +138,11 @@ fn a_bug_in_one_session_ends_that_session_only() {
     first.send(&json!({"id": "bug", "type": "prompt", "message": "now"}));
     for (peer, answers) in [(&mut first, 1), (&mut second, 0)] {
         let heard: Vec<String> = std::iter::from_fn(|| peer.next()).collect();
-        assert_eq!(heard.iter().filter(|record| record.contains("\"id\":\"bug\"")).count(), answers, "{heard:#?}");
+        assert_eq!(
+            heard.iter().filter(|record| record.contains("\"id\":\"bug\"")).count(),
+            answers,
+            "{heard:#?}"
+        );
         // The last thing they hear is a line for stderr, and no goodbye: their shims come again.
         let last = heard.last().unwrap();
         assert_eq!(last.as_bytes().first(), Some(&MARK), "{last}");

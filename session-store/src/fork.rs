@@ -100,11 +100,8 @@ pub fn import(source: &Path, dir: &Path) -> Result<PathBuf, Error> {
     if is_same_file(source, &to) {
         return Ok(to);
     }
-    let mut copy = tempfile::Builder::new()
-        .prefix(".")
-        .suffix(".tmp")
-        .make_in(dir, disk::create_new)
-        .map_err(failed)?;
+    let mut copy =
+        tempfile::Builder::new().prefix(".").suffix(".tmp").make_in(dir, disk::create_new).map_err(failed)?;
     io::copy(&mut input, copy.as_file_mut()).map_err(failed)?;
     copy.as_file().sync_all().map_err(failed)?;
     // The handle goes first: Windows renames no open file.

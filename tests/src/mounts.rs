@@ -45,7 +45,10 @@ pub fn with_mounts(test: &str, body: impl FnOnce()) {
 #[track_caller]
 pub fn mount(dir: &Path, options: &str) {
     let options = format!("{options},mode=700");
-    run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "none".as_ref(), dir.as_ref()]);
+    run(
+        "mount",
+        &["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), options.as_ref(), "none".as_ref(), dir.as_ref()],
+    );
 }
 
 /// Changes the options of what is mounted at `dir`.
@@ -60,7 +63,8 @@ pub fn remount(dir: &Path, options: &str) {
 
 #[track_caller]
 fn run(program: &str, arguments: &[&OsStr]) {
-    let done = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let done =
+        Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(done.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 

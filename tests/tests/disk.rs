@@ -23,7 +23,11 @@ fn talk(server: &ModelServer, shim: &mut Shim, question: &str, answer: &str) -> 
     let answered = shim.ask(json!({"type": "prompt", "message": question}));
     assert!(answered.succeeded(), "{}", answered.raw);
     let records = shim.until_settled();
-    assert!(!records.iter().any(|record| record["message"]["stopReason"] == "error"), "{:#?}", kinds(&records));
+    assert!(
+        !records.iter().any(|record| record["message"]["stopReason"] == "error"),
+        "{:#?}",
+        kinds(&records)
+    );
     records
 }
 
@@ -193,7 +197,11 @@ fn on_a_read_only_disk_sessions_are_read_and_begin_when_it_is_writable_again() {
 
         // One that is there is not opened for writing, and can be read.
         let refused = sandbox.atomic(&["--mode", "rpc", "--session", old.arg()]).expect_code(1);
-        assert!(refused.stderr.contains("old.jsonl") && refused.stderr.contains("Read-only"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("old.jsonl") && refused.stderr.contains("Read-only"),
+            "{}",
+            refused.stderr
+        );
         let shown = sandbox.atomic(&["sessions", "show", old.arg(), "--json"]).expect_code(0);
         let shown: Value = serde_json::from_str(&shown.stdout).expect("JSON");
         assert_eq!(shown["stats"]["userMessages"], 1);
@@ -241,8 +249,10 @@ fn an_old_file_is_not_rewritten_without_room_for_its_copy() {
         fs::write(&path, &old).expect("the old file");
         fill(&disk, "filler");
         let names = |dir: &Path| {
-            let mut names: Vec<_> =
-                fs::read_dir(dir).expect("the disk").map(|entry| entry.expect("an entry").file_name()).collect();
+            let mut names: Vec<_> = fs::read_dir(dir)
+                .expect("the disk")
+                .map(|entry| entry.expect("an entry").file_name())
+                .collect();
             names.sort();
             names
         };

@@ -236,7 +236,8 @@ fn a_stored_session_without_its_directory_is_refused_by_name_and_can_be_read() {
     sandbox.atomic(&["sessions", "export", file.arg(), "page.html"]).expect_code(0);
     assert_eq!(file.bytes(), before);
     let mut other = sandbox.rpc();
-    let elsewhere = json!({"type": "import_session", "inputPath": file.arg(), "cwdOverride": sandbox.project()});
+    let elsewhere =
+        json!({"type": "import_session", "inputPath": file.arg(), "cwdOverride": sandbox.project()});
     other.ask(elsewhere).data();
     assert_eq!(run(&mut other, "pwd"), format!("{}\n", sandbox.project().display()));
     assert_eq!(other.get("get_messages")["messages"].as_array().map(Vec::len), Some(2 + 1));

@@ -4,9 +4,7 @@
 
 use std::collections::HashSet;
 
-use atomic_tests::{
-    ModelServer, Record, Sandbox, SessionFile, Shim, Signal, anthropic, eventually, kinds,
-};
+use atomic_tests::{ModelServer, Record, Sandbox, SessionFile, Shim, Signal, anthropic, eventually, kinds};
 use serde_json::{Value, json};
 
 #[track_caller]
@@ -198,7 +196,9 @@ fn a_window_that_comes_after_a_failed_answer_sees_why() {
     let sandbox = Sandbox::with_models(&server);
     let mut shim = sandbox.rpc();
     shim.prompt("1", "hi");
-    server.next_request().reply(400, r#"{"type":"error","error":{"type":"invalid_request_error","message":"no such luck"}}"#);
+    server
+        .next_request()
+        .reply(400, r#"{"type":"error","error":{"type":"invalid_request_error","message":"no such luck"}}"#);
     shim.until_settled();
     let file = shim.session_file();
     let mut second = sandbox.shim().args(["--session", file.arg()]).start();
