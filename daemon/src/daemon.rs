@@ -1,11 +1,13 @@
 //! What every part of the daemon shares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use atomic_agent::IdSource;
+use atomic_protocol::entry::EntryId;
 use atomic_protocol::link::Mode;
 use atomic_providers::{Http, Pool};
 use atomic_tools::Children;
@@ -15,11 +17,14 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Client;
 use crate::handover::Phase;
 use crate::logging::Logging;
-use crate::session::SessionHandle;
+use crate::session::{self, SessionHandle};
 use crate::sessions::Sessions;
 
 /// How often old kept output is looked for.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Makes the source of a session's entry ids, which must not be any of these.
+pub type NewIds = fn(HashSet<EntryId>) -> Box<dyn IdSource>;
 
 /// One daemon.
 pub struct Daemon {
@@ -29,6 +34,8 @@ pub struct Daemon {
     pub http: Http,
     /// What sessions need not ask twice: tokens, lists of local servers.
     pub pool: Pool,
+    /// Where the ids of new entries come from: random.
+    pub new_ids: NewIds,
     /// Child processes, which end with the daemon.
     pub children: Children,
     /// All live sessions.
@@ -56,6 +63,7 @@ impl Daemon {
             agent_dir,
             http: Http::new(),
             pool: Pool::new(),
+            new_ids: session::open::random_ids,
             children,
             sessions: Arc::default(),
             logging,

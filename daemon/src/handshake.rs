@@ -17,19 +17,24 @@ use crate::outbox::Outbox;
 use crate::session::commands::UNSUPPORTED_DEFAULT;
 use crate::session::open::{self, Opened};
 use crate::session::{Attachment, SessionMessage};
-use crate::transport::{ReadHalf, WriteHalf};
+use crate::transport::{Accepted, ReadHalf};
 use crate::{admin, handover};
 
 /// A client that has said no hello by then is let go.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The same for one that took a descriptor which the sessions that are there may need.
+const CROWDED_HELLO_DEADLINE: Duration = Duration::from_secs(1);
+
 /// How often a session that ends while it is being joined is opened anew.
 const OPENING_ROUNDS: usize = 3;
 
 /// Serves one accepted connection to its end.
-pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
+pub async fn serve(daemon: Arc<Daemon>, accepted: Accepted) {
+    let Accepted { mut read, write, crowded } = accepted;
     let mut lines = LineSplitter::new();
-    let hello = tokio::time::timeout(HELLO_DEADLINE, first_line(&mut read, &mut lines)).await;
+    let deadline = if crowded.is_some() { CROWDED_HELLO_DEADLINE } else { HELLO_DEADLINE };
+    let hello = tokio::time::timeout(deadline, first_line(&mut read, &mut lines)).await;
     let line = match hello {
         Ok(Some(line)) => line,
         // A bare connect-and-close is somebody looking whether we listen.
@@ -56,6 +61,13 @@ pub async fn serve(daemon: Arc<Daemon>, mut read: ReadHalf, write: WriteHalf) {
             "Error: atomic {} speaks link version {}, the running atomicd {PROGRAM_VERSION} speaks {LINK_VERSION}.\n\
              Hint: `atomic restart` replaces the running daemon by the one beside atomic.",
             hello.version, hello.link
+        );
+        return refuse_client(&client, text, 1).await;
+    }
+    if let Some(limit) = crowded.filter(|_| session) {
+        let text = format!(
+            "Error: atomicd may have {limit} open files, and nearly all of them are in use.\n\
+             Hint: close windows, or raise the limit (`ulimit -n`) for the next daemon and run `atomic restart`."
         );
         return refuse_client(&client, text, 1).await;
     }

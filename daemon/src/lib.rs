@@ -152,11 +152,22 @@ impl Accepting {
             .with_context(|| format!("cannot listen on {}", place.socket().display()))?;
         let daemon = daemon.clone();
         let task = tokio::spawn(async move {
+            // One line for a want of descriptors, however long it lasts.
+            let mut failures = 0_u64;
             loop {
                 match listener.accept().await {
-                    Ok((read, write)) => drop(tokio::spawn(handshake::serve(daemon.clone(), read, write))),
+                    Ok(accepted) => {
+                        if failures > 0 {
+                            tracing::info!(failures, "connections are accepted again");
+                            failures = 0;
+                        }
+                        drop(tokio::spawn(handshake::serve(daemon.clone(), accepted)));
+                    }
                     Err(error) => {
-                        tracing::warn!(%error, "accept failed");
+                        if failures == 0 {
+                            tracing::warn!(%error, "accepting a connection failed; it is tried again");
+                        }
+                        failures += 1;
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }

@@ -1,6 +1,6 @@
 //! A session as a page: from its file, or from what a live session has in memory.
 
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use atomic_html_export::{Leaf, Options, Session, write_page};
@@ -29,11 +29,16 @@ impl Shown {
         }
     }
 
-    /// Writes the page to `path`, in one step: nobody sees half of it. Blocking.
+    /// Writes the page to `path`, in one step: nobody sees half of it. A page that is there is replaced, and nothing else
+    /// is. Blocking.
     ///
     /// # Errors
-    /// When the file or its directory cannot be written.
+    /// When the file or its directory cannot be written, and when there is something else than a page.
     pub fn write(&self, path: &Path) -> io::Result<()> {
+        if !may_be_replaced(path)? {
+            let text = "something else than a page is there, and it is not overwritten; choose another path";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let entries: Vec<&str> = self.entries.iter().map(Raw::as_str).collect();
         let leaf = self.leaf.as_deref().map_or(Leaf::BeforeFirst, Leaf::Entry);
         let session = Session { header: self.header.as_str(), entries: &entries, leaf };
@@ -51,6 +56,24 @@ impl Shown {
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     }
+}
+
+/// How each page begins, in small letters.
+const BEGINNING: &[u8] = b"<!doctype html";
+
+/// Nothing is there, or nothing is in it, or a page is: the path comes from a client, and what it leads to by mistake may
+/// be a session or somebody's notes.
+fn may_be_replaced(path: &Path) -> io::Result<bool> {
+    if let Err(error) = std::fs::symlink_metadata(path) {
+        // What is wrong with the way there is said when the page is written.
+        return Ok(error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::NotADirectory);
+    }
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(false);
+    }
+    let mut beginning = Vec::with_capacity(BEGINNING.len());
+    std::fs::File::open(path)?.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
+    Ok(beginning.is_empty() || beginning.eq_ignore_ascii_case(BEGINNING))
 }
 
 /// The name of the page of a session file, unless somebody gives it one.

@@ -1,16 +1,22 @@
 //! All live sessions, and the promise that a file has at most one.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use tokio::sync::{Notify, OnceCell};
 
+use crate::process;
 use crate::session::SessionHandle;
 use crate::session::actor::{self, Prepared};
 
 /// A file's place: empty while somebody opens it. Whoever comes meanwhile waits and joins.
 pub type Cell = Arc<OnceCell<SessionHandle>>;
+
+/// After a session has ended, its memory goes back to the system with that of others that end about then.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// The registry. It holds handles only.
 #[derive(Debug, Default)]
@@ -21,6 +27,8 @@ pub struct Sessions {
     live: Mutex<Vec<SessionHandle>>,
     /// Something changed: a session began, ended, or went idle.
     pub changed: Notify,
+    /// Memory will be given back soon.
+    giving_back: Arc<AtomicBool>,
 }
 
 impl Sessions {
@@ -89,5 +97,19 @@ impl Sessions {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|other| other.info().id != session.info().id);
         self.changed.notify_waiters();
+        self.give_back_memory();
+    }
+
+    fn give_back_memory(&self) {
+        if self.giving_back.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let giving_back = self.giving_back.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(GIVE_BACK_AFTER).await;
+            giving_back.store(false, Ordering::Release);
+            // Nobody waits for it.
+            tokio::task::spawn_blocking(process::give_back_memory);
+        });
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use atomic_protocol::time::Millis;
 
-use crate::{Error, file, platform};
+use crate::{Error, disk, file, platform};
 
 /// Copies made within one millisecond under one label get a number; more than this many is no accident.
 const NAMES: u32 = 16;
@@ -30,7 +30,7 @@ pub fn backup(path: &Path, now: Millis, label: &str) -> Result<Option<PathBuf>, 
             _ => format!(".{stamp}.{label}-{number}.bak"),
         });
         let to = PathBuf::from(name);
-        match platform::create_new(&to) {
+        match disk::create_new(&to) {
             Ok(copy) => break (to, copy),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES => number += 1,
             Err(source) => return Err(Error::Copy { path: to, source }),

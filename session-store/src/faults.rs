@@ -6,12 +6,16 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use tempfile::{NamedTempFile, TempPath};
+
 use crate::platform;
 
 thread_local! {
     static APPENDS: RefCell<Vec<(usize, io::ErrorKind)>> = const { RefCell::new(Vec::new()) };
     static CUTS: Cell<Option<io::ErrorKind>> = const { Cell::new(None) };
     static OPENS: Cell<Option<io::ErrorKind>> = const { Cell::new(None) };
+    static CREATES: Cell<Option<io::ErrorKind>> = const { Cell::new(None) };
+    static REPLACES: Cell<Option<io::ErrorKind>> = const { Cell::new(None) };
 }
 
 /// The next append writes this many bytes and fails.
@@ -29,6 +33,16 @@ pub(crate) fn fail_opens(kind: Option<io::ErrorKind>) {
     OPENS.set(kind);
 }
 
+/// Creating a file fails, until told otherwise.
+pub(crate) fn fail_creates(kind: Option<io::ErrorKind>) {
+    CREATES.set(kind);
+}
+
+/// Putting a finished file in the place of another fails, until told otherwise.
+pub(crate) fn fail_replaces(kind: Option<io::ErrorKind>) {
+    REPLACES.set(kind);
+}
+
 pub(crate) fn append(file: &File, bytes: &[u8], end: u64) -> io::Result<()> {
     let Some((after, kind)) = APPENDS.with_borrow_mut(Vec::pop) else {
         return platform::append(file, bytes, end);
@@ -43,6 +57,24 @@ pub(crate) fn set_len(file: &File, length: u64) -> io::Result<()> {
 
 pub(crate) fn open_for_appending(path: &Path) -> io::Result<File> {
     OPENS.get().map_or_else(|| platform::open_for_appending(path), |kind| Err(kind.into()))
+}
+
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    CREATES.get().map_or_else(|| platform::create_new(path), |kind| Err(kind.into()))
+}
+
+pub(crate) fn replace(old: &mut Option<File>, new: NamedTempFile<File>, path: &Path) -> io::Result<File> {
+    match REPLACES.get() {
+        None => platform::replace(old, new, path),
+        Some(kind) => Err(kind.into()),
+    }
+}
+
+pub(crate) fn put(new: TempPath, path: &Path) -> io::Result<()> {
+    match REPLACES.get() {
+        None => platform::put(new, path),
+        Some(kind) => Err(kind.into()),
+    }
 }
 
 #[cfg(test)]
@@ -161,5 +193,82 @@ mod tests {
             fail_opens(None);
         }
         assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    fn names(dir: &Path) -> Vec<std::ffi::OsString> {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    /// An old file is rewritten whole or not at all, wherever on the way the disk gives up.
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        const OLD: &str = "{\"type\":\"session\",\"id\":\"old\",\"timestamp\":\"2024-01-01T00:00:00.000Z\",\"cwd\":\"/w\"}\n\
+            {\"type\":\"message\",\"timestamp\":\"2024-01-01T00:00:00.000Z\",\"message\":{\"role\":\"user\",\"content\":\"hi\"}}\n";
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.jsonl");
+        fs::write(&path, OLD).unwrap();
+        fail_creates(Some(Other));
+        assert!(matches!(Store::open(&path), Err(Error::Backup { .. })));
+        fail_creates(None);
+        assert_eq!(names(dir.path()), ["old.jsonl"]);
+        fail_replaces(Some(Other));
+        let error = Store::open(&path).unwrap_err();
+        assert!(matches!(error, Error::Migrate { .. }) && error.to_string().contains("old.jsonl"), "{error}");
+        fail_replaces(None);
+        // The copy was made before; it is what the file still is, and serves the next attempt.
+        assert_eq!(names(dir.path()), ["old.jsonl", "old.jsonl.v1.bak"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), OLD);
+        let (store, _) = Store::open(&path).unwrap();
+        assert_eq!(store.entries().len(), 1);
+        assert_eq!(names(dir.path()), ["old.jsonl", "old.jsonl.v1.bak"]);
+        assert_eq!(fs::read_to_string(store.backup().unwrap()).unwrap(), OLD);
+    }
+
+    #[test]
+    fn a_copy_and_a_fork_that_cannot_be_made_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, path) = begun(dir.path());
+        let before = names(dir.path());
+        fail_creates(Some(Other));
+        let error = crate::backup(&path, Millis(0), "compact").unwrap_err();
+        assert!(matches!(error, Error::Copy { .. }) && error.to_string().contains("compact.bak"), "{error}");
+        let header = Header { id: "f".into(), timestamp: Millis(0), cwd: "/w".into(), parent_session: None };
+        assert!(crate::fork_file(&path, header, Some(dir.path())).is_err());
+        let other = tempfile::tempdir().unwrap();
+        assert!(matches!(crate::import(&path, other.path()), Err(Error::Import { .. })));
+        fail_creates(None);
+        assert_eq!(names(dir.path()), before);
+        assert_eq!(names(other.path()), Vec::<std::ffi::OsString>::new());
+        drop(store);
+    }
+
+    /// The index is written beside its place and moved there; the sessions are listed whatever becomes of it.
+    #[test]
+    fn an_index_that_cannot_be_put_in_place_stays_what_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sessions, cache) = (dir.path().join("sessions"), dir.path().join("cache"));
+        fs::create_dir(&sessions).unwrap();
+        drop(begun(&sessions));
+        let index = cache.join("index.jsonl");
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+        let list = || crate::listing(std::slice::from_ref(&sessions), None, Some(&index), later).unwrap();
+        assert!(list().not_kept.is_none());
+        let kept = fs::read(&index).unwrap();
+        let header = Header { id: "t".into(), timestamp: Millis(1), cwd: "/w".into(), parent_session: None };
+        let mut second = Store::create(header, Some(&sessions)).unwrap();
+        second.append(&user("a", None)).unwrap();
+        for fail in [fail_creates as fn(_), fail_replaces] {
+            fail(Some(Other));
+            let listed = list();
+            assert_eq!(listed.sessions.len(), 2);
+            assert!(listed.not_kept.unwrap().to_string().contains("index.jsonl"));
+            fail(None);
+            assert_eq!(fs::read(&index).unwrap(), kept);
+            assert_eq!(names(&cache), ["index.jsonl"], "nothing half made is left");
+        }
+        assert!(list().not_kept.is_none());
+        assert_ne!(fs::read(&index).unwrap(), kept);
     }
 }

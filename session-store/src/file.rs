@@ -9,11 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-#[cfg(test)]
-use crate::faults as disk;
-#[cfg(not(test))]
-use crate::platform as disk;
-use crate::{Error, platform};
+use crate::{Error, disk, platform};
 
 /// Copies of one old file that are kept apart; somebody who puts the old bytes back again and again has more.
 const MAX_BACKUPS: usize = 100;
@@ -41,11 +37,11 @@ pub(crate) struct SessionFile {
 impl SessionFile {
     /// Creates the file, or takes an empty one. The flag says whether it was created.
     pub(crate) fn create(path: &Path) -> Result<(SessionFile, bool), Error> {
-        let file = match platform::create_new(path) {
+        let file = match disk::create_new(path) {
             // The directory was there when the path was reserved. Nothing is lost yet, so make it again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_parent(path)?;
-                platform::create_new(path)
+                disk::create_new(path)
             }
             other => other,
         };
@@ -220,7 +216,7 @@ impl SessionFile {
         let mut new = tempfile::Builder::new()
             .prefix(".")
             .suffix(".tmp")
-            .make_in(directory, platform::create_new)
+            .make_in(directory, disk::create_new)
             .map_err(failed)?;
         new.as_file_mut().write_all(bytes).map_err(failed)?;
         let permissions = self.file().metadata().map_err(failed)?.permissions();
@@ -264,7 +260,7 @@ impl SessionFile {
         let mut new = tempfile::Builder::new()
             .prefix(".")
             .suffix(".tmp")
-            .make_in(directory, platform::create_new)
+            .make_in(directory, disk::create_new)
             .map_err(failed)?;
         // Locked before it has the name, so nobody comes between.
         if !platform::lock(new.as_file()).map_err(failed)? {
@@ -273,7 +269,7 @@ impl SessionFile {
         new.as_file_mut().write_all(content).map_err(failed)?;
         new.as_file().set_permissions(permissions).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
-        let file = platform::replace(&mut self.file, new, &target).map_err(|source| {
+        let file = disk::replace(&mut self.file, new, &target).map_err(|source| {
             if platform::is_in_use(&source) {
                 Error::Locked { path: path.clone(), holder: None }
             } else {

@@ -10,7 +10,7 @@ use atomic_protocol::json::{Fields, ObjectWriter};
 
 use crate::entry::Kind;
 use crate::splice::{quoted, with_fields};
-use crate::{Error, Store, file, list, new_entry_id, platform, tree};
+use crate::{Error, Store, disk, file, list, new_entry_id, platform, tree};
 
 impl Store {
     /// A new session with the branch that ends in `leaf` (empty for `None`): ids and times stay, labels come at its end. This
@@ -100,11 +100,8 @@ pub fn import(source: &Path, dir: &Path) -> Result<PathBuf, Error> {
     if is_same_file(source, &to) {
         return Ok(to);
     }
-    let mut copy = tempfile::Builder::new()
-        .prefix(".")
-        .suffix(".tmp")
-        .make_in(dir, platform::create_new)
-        .map_err(failed)?;
+    let mut copy =
+        tempfile::Builder::new().prefix(".").suffix(".tmp").make_in(dir, disk::create_new).map_err(failed)?;
     io::copy(&mut input, copy.as_file_mut()).map_err(failed)?;
     copy.as_file().sync_all().map_err(failed)?;
     // The handle goes first: Windows renames no open file.

@@ -41,6 +41,13 @@ mod tree;
 #[cfg_attr(windows, path = "windows.rs")]
 mod platform;
 
+/// The calls that change what is on the disk, by the one name that everything here uses: the platform's, and in this
+/// library's own tests the same with faults before them.
+#[cfg(test)]
+use faults as disk;
+#[cfg(not(test))]
+use platform as disk;
+
 pub use backup::backup;
 pub use context::{
     Context, Left, Shortenable, context, context_at, leaves_something, left_behind, shortenable,

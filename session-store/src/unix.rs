@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::Holder;
 
@@ -128,4 +128,9 @@ pub(crate) fn replace(old: &mut Option<File>, new: NamedTempFile<File>, path: &P
     // Only now: nobody may lock the old file and believe it is the session.
     *old = None;
     Ok(file)
+}
+
+/// Puts a finished file in the place of another.
+pub(crate) fn put(new: TempPath, path: &Path) -> io::Result<()> {
+    new.persist(path).map_err(|error| error.error)
 }

@@ -8,7 +8,7 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::windows::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::Holder;
 
@@ -91,4 +91,9 @@ pub(crate) fn replace(old: &mut Option<File>, new: NamedTempFile<File>, path: &P
     *old = None;
     new.into_temp_path().persist(path).map_err(|error| error.error)?;
     open_for_appending(path)
+}
+
+/// Puts a finished file in the place of another.
+pub(crate) fn put(new: TempPath, path: &Path) -> io::Result<()> {
+    new.persist(path).map_err(|error| error.error)
 }

@@ -7,7 +7,8 @@ use crate::Failure;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 atomic-bench [--quick] [SCENARIO...]
-    windows round-trips deltas paced big elsewhere first-delta listing planning   (all when none is named)
+    windows round-trips deltas paced big elsewhere first-delta listing planning durability
+                                                 (all when none is named)
     --quick   fewer repeats and smaller sizes: to see that it runs, not to quote
 atomic-bench soak [--sessions N] [--minutes M]
     cycles N sessions (200) for M minutes (10); exit 1 when the daemon grows
@@ -18,8 +19,18 @@ ATOMIC_BIN and ATOMICD_BIN name the programs; else those in target/release.
 ";
 
 /// Names of the scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 9] =
-    ["windows", "round-trips", "deltas", "paced", "big", "elsewhere", "first-delta", "listing", "planning"];
+pub(crate) const SCENARIOS: [&str; 10] = [
+    "windows",
+    "round-trips",
+    "deltas",
+    "paced",
+    "big",
+    "elsewhere",
+    "first-delta",
+    "listing",
+    "planning",
+    "durability",
+];
 
 /// What is to be done.
 pub(crate) enum Asked {

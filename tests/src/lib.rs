@@ -9,6 +9,8 @@ pub mod anthropic;
 mod binaries;
 mod driver;
 mod model_server;
+#[cfg(target_os = "linux")]
+pub mod mounts;
 mod process;
 mod processes;
 mod record;

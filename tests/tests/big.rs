@@ -13,11 +13,16 @@ const MIB: usize = 1 << 20;
 /// Deltas of 1 MiB: together more than an outbox holds.
 const PIECES: usize = 80;
 
-/// The most memory the daemon has had at any time, in bytes.
-fn peak(daemon: u32) -> usize {
+/// A size that the system tells of the daemon, in bytes.
+fn memory(daemon: u32, field: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the field");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+}
+
+/// The most memory the daemon has had at any time.
+fn peak(daemon: u32) -> usize {
+    memory(daemon, "VmHWM:")
 }
 
 #[test]
@@ -89,4 +94,57 @@ fn a_client_that_stops_reading_is_let_go_while_the_other_hears_everything() {
     for line in out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         serde_json::from_slice::<Value>(line).expect("whole records only");
     }
+}
+
+/// Sessions that nobody uses any more cost their files, and can be opened again.
+#[test]
+fn unloaded_sessions_take_no_memory() {
+    const SESSIONS: usize = 4;
+    const SESSION_BYTES: usize = 24 * MIB;
+    let sandbox = Sandbox::new();
+    sandbox.write_settings(&json!({"daemon": {"unloadAfter": 0.2}}));
+    let cwd = sandbox.project();
+    let text = "z".repeat(MIB);
+    let files: Vec<String> = (0..SESSIONS)
+        .map(|number| {
+            let header = json!({"type": "session", "version": 3, "id": format!("s{number}"),
+                "timestamp": "2026-01-01T00:00:00.000Z", "cwd": cwd});
+            let mut lines = format!("{header}\n");
+            for entry in 0..SESSION_BYTES / MIB {
+                let parent = entry.checked_sub(1).map(|before| format!("e{before}"));
+                let line = json!({"type": "message", "id": format!("e{entry}"), "parentId": parent,
+                    "timestamp": "2026-01-01T00:00:00.000Z",
+                    "message": {"role": "user", "content": text, "timestamp": 1}});
+                lines.push_str(&format!("{line}\n"));
+            }
+            let path = sandbox.write(&format!("project/s{number}.jsonl"), lines);
+            path.to_str().expect("UTF-8").to_owned()
+        })
+        .collect();
+    let mut watcher = sandbox.rpc();
+    watcher.get("get_state");
+    let daemon = sandbox.daemon();
+    let count = |shim: &mut atomic_tests::Shim| shim.get("get_state")["messageCount"].clone();
+    // Once round, so that what is kept for any session is there.
+    for round in 0..2 {
+        let mut base = memory(daemon, "VmRSS:");
+        let mut windows: Vec<_> =
+            files.iter().map(|file| sandbox.shim().args(["--session", file]).start()).collect();
+        for window in &mut windows {
+            assert_eq!(count(window), json!(SESSION_BYTES / MIB));
+        }
+        assert!(memory(daemon, "VmRSS:") > base + SESSIONS * SESSION_BYTES / 2, "they are in memory");
+        for window in &mut windows {
+            window.finish().expect_code(0);
+        }
+        if round == 0 {
+            base += SESSION_BYTES;
+        }
+        eventually("the memory is given back", || {
+            (memory(daemon, "VmRSS:") < base + SESSION_BYTES / 4).then_some(())
+        });
+    }
+    let mut again = sandbox.shim().args(["--session", &files[0]]).start();
+    let messages = again.get("get_messages");
+    assert_eq!(messages["messages"].as_array().map(Vec::len), Some(SESSION_BYTES / MIB));
 }

@@ -42,3 +42,41 @@ fn a_session_is_written_as_a_page() {
     memory.until_settled();
     assert_eq!(export(&mut memory, json!({})).error(), "Cannot export in-memory session to HTML");
 }
+
+/// The path comes from a client: what it leads to by mistake stays as it is.
+#[test]
+fn nothing_but_a_page_is_overwritten() {
+    use std::os::unix::fs::symlink;
+
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.rpc();
+    server.prepare(anthropic::text("A fine text."));
+    shim.prompt("1", "Write one.");
+    shim.until_settled();
+    let file = shim.session_file();
+    let before = file.bytes();
+    let project = sandbox.project();
+    sandbox.write("project/notes.txt", "my notes");
+    std::fs::create_dir(project.join("folder.html")).expect("a directory");
+    symlink("loop.html", project.join("loop.html")).expect("a link");
+    symlink("notes.txt", project.join("link.html")).expect("a link");
+    let made = sandbox.command("mkfifo").arg(project.join("pipe.html")).status().expect("mkfifo");
+    assert!(made.success());
+    let paths = [file.arg(), "notes.txt", "folder.html", "loop.html", "link.html", "pipe.html", "/dev/full"];
+    for path in paths {
+        let refused = shim.ask(json!({"type": "export_html", "outputPath": path}));
+        assert!(refused.error().contains(path), "{}", refused.raw);
+        let refused = sandbox.atomic(&["sessions", "export", file.arg(), path]).expect_code(1);
+        assert!(refused.stderr.contains(path), "{}", refused.stderr);
+    }
+    assert_eq!(file.bytes(), before);
+    assert_eq!(std::fs::read_to_string(project.join("notes.txt")).expect("the notes"), "my notes");
+    assert!(project.join("link.html").is_symlink() && project.join("loop.html").is_symlink());
+    // A page is made anew, and an empty file is there to be filled.
+    sandbox.write("project/empty.html", "");
+    for path in ["page.html", "page.html", "empty.html"] {
+        shim.ask(json!({"type": "export_html", "outputPath": path})).data();
+        assert!(std::fs::read_to_string(project.join(path)).expect("the page").contains("A fine text."));
+    }
+}

@@ -209,3 +209,36 @@ fn a_session_whose_directory_is_gone_says_so_and_others_do_not_notice() {
     lost.get("get_messages");
     assert_eq!(run(&mut other, "echo here"), "here\n");
 }
+
+/// A session whose directory is gone when it is opened: one is told what is missing, it can be read, and it goes on
+/// elsewhere.
+#[test]
+fn a_stored_session_without_its_directory_is_refused_by_name_and_can_be_read() {
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let gone = sandbox.dir("gone");
+    let mut shim = sandbox.shim().directory(&gone).start();
+    server.prepare(anthropic::text("hello"));
+    shim.prompt("1", "hi");
+    shim.until_settled();
+    let file = shim.session_file();
+    shim.finish().expect_code(0);
+    sandbox.kill_daemon();
+    std::fs::remove_dir_all(&gone).expect("the directory");
+    let before = file.bytes();
+    for _ in 0..3 {
+        let refused = sandbox.atomic(&["--mode", "rpc", "--session", file.arg()]).expect_code(1);
+        let text = format!("Error: Stored session working directory does not exist: {}", gone.display());
+        assert!(refused.stderr.starts_with(&text), "{}", refused.stderr);
+        assert_eq!(refused.stdout, "");
+    }
+    sandbox.atomic(&["sessions", "show", file.arg()]).expect_code(0);
+    sandbox.atomic(&["sessions", "export", file.arg(), "page.html"]).expect_code(0);
+    assert_eq!(file.bytes(), before);
+    let mut other = sandbox.rpc();
+    let elsewhere =
+        json!({"type": "import_session", "inputPath": file.arg(), "cwdOverride": sandbox.project()});
+    other.ask(elsewhere).data();
+    assert_eq!(run(&mut other, "pwd"), format!("{}\n", sandbox.project().display()));
+    assert_eq!(other.get("get_messages")["messages"].as_array().map(Vec::len), Some(2 + 1));
+}

@@ -131,3 +131,70 @@ fn a_link_in_the_place_of_its_directory_is_refused() {
     assert!(finished.stderr.contains("run") && finished.stdout.is_empty(), "{}", finished.stderr);
     assert_eq!(fs::read_dir(elsewhere).expect("a directory").count(), 0, "nothing was put there");
 }
+
+/// The directory where the first window was opened goes away (a worktree does): the daemon does not stand in it.
+#[test]
+fn the_directory_of_the_starter_may_go_away() {
+    let sandbox = Sandbox::new();
+    let gone = sandbox.dir("gone");
+    ask_after(&sandbox, &format!("cd {}", gone.display()), &json!({"id": 1, "type": "get_state"}));
+    let daemon = sandbox.daemon();
+    assert_eq!(fs::read_link(format!("/proc/{daemon}/cwd")).expect("it runs"), PathBuf::from("/"));
+    fs::remove_dir(&gone).expect("an empty directory");
+    let here = ask_after(&sandbox, ":", &json!({"id": 1, "type": "bash", "command": "pwd"}));
+    assert_eq!(here["output"], format!("{}\n", sandbox.project().display()));
+    assert_eq!(sandbox.daemon(), daemon);
+}
+
+/// Whoever starts a second one (a service beside a daemon by hand, say) is told of the first, and nobody is cut off.
+#[test]
+fn a_second_daemon_leaves_the_first_alone() {
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    let session = shim.get("get_state")["sessionId"].clone();
+    let daemon = sandbox.daemon();
+    for foreground in [&[][..], &["--foreground"]] {
+        let mut command = sandbox.command(&atomic_tests::binaries().atomicd);
+        command.args(["run", "--agent-dir"]).arg(sandbox.agent_dir()).args(foreground);
+        let mut second = Running::spawn(command);
+        second.close_stdin();
+        let end = second.wait().expect("it ends").expect_code(0);
+        assert!(end.stderr.starts_with("Note: atomicd is already running"), "{}", end.stderr);
+        assert_eq!((sandbox.daemon(), &shim.get("get_state")["sessionId"]), (daemon, &session));
+    }
+    assert_eq!(shim.finish().expect_code(0).stderr, "");
+}
+
+/// Windows come and go, daemons are replaced: no command, no zombie and no descriptor is left of any.
+#[test]
+fn nothing_is_left_of_windows_and_daemons_that_are_gone() {
+    let sandbox = Sandbox::new();
+    let mut watcher = sandbox.rpc();
+    let children = |daemon: u32| -> Vec<String> {
+        let tasks = fs::read_dir("/proc").expect("proc").filter_map(|entry| {
+            let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            let fields: Vec<String> =
+                stat.rsplit_once(") ")?.1.split(' ').take(2).map(str::to_owned).collect();
+            (fields[1] == daemon.to_string()).then_some(stat)
+        });
+        tasks.collect()
+    };
+    for _ in 0..3 {
+        watcher.get("get_state");
+        let daemon = sandbox.daemon();
+        let descriptors = || fs::read_dir(format!("/proc/{daemon}/fd")).expect("it runs").count();
+        ask_after(&sandbox, ":", &json!({"id": 1, "type": "bash", "command": "true"}));
+        let base = descriptors();
+        for _ in 0..10 {
+            ask_after(&sandbox, ":", &json!({"id": 1, "type": "bash", "command": "true | cat; (true &)"}));
+        }
+        eventually("only the guard is left", || (children(daemon).len() <= 1).then_some(()));
+        let left = children(daemon);
+        assert!(left.iter().all(|stat| !stat.contains(") Z ")), "{left:?}");
+        eventually("descriptors are closed", || (descriptors() <= base).then_some(()));
+        sandbox.atomic(&["restart"]).expect_code(0);
+        watcher.get("get_state");
+        eventually("the old one is gone", || (!atomic_tests::alive(daemon)).then_some(()));
+        assert_eq!(sandbox.daemons().len(), 1);
+    }
+}

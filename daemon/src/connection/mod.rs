@@ -258,10 +258,25 @@ impl Connection {
                 self.finish(matches!(end, End::Signal)).await;
                 (0, None)
             }
+            End::Session if self.session.has_failed() && self.session.info().file.is_some() => {
+                return self.break_off().await;
+            }
             End::Session => (1, Some(format!("Error: session {} ended", self.session.info().id))),
             End::Shutdown => return self.say_goodbye().await,
         };
         self.client.outbox.link(&FromDaemon::Exit { code, text });
+        self.client.outbox.drained().await;
+        self.client.outbox.close();
+    }
+
+    /// The session failed inside the daemon. For the client that is no more than a daemon that was lost: the connection
+    /// ends without a goodbye, so its shim closes the run that is open and attaches again, to what the file holds.
+    async fn break_off(self) {
+        let id = &self.session.info().id;
+        let notice = format!(
+            "Warning: session {id} failed inside atomicd (`atomic logs` says how); it is opened again from its file"
+        );
+        self.client.outbox.link(&FromDaemon::Notice(notice));
         self.client.outbox.drained().await;
         self.client.outbox.close();
     }

@@ -7,6 +7,6 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub use unix::{Signals, settle};
+pub use unix::{Signals, give_back_memory, settle};
 #[cfg(windows)]
-pub use windows::{Signals, settle};
+pub use windows::{Signals, give_back_memory, settle};

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atomic_agent::{Agent, AgentCommand, FallbackModel, Input, RequestId, TimerId, ToolRunId};
@@ -127,6 +128,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         info: info.clone(),
         status: status_receiver,
         over: token.clone(),
+        failed: Arc::default(),
     };
     let unload_at = prepared.settings.daemon.unload_after.map(|after| Instant::now() + after);
     let actor = Actor {
@@ -172,6 +174,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
     tokio::spawn(async move {
         if let Err(error) = task.await {
             tracing::error!(session = watched.info.id, %error, "session failed");
+            watched.failed.store(true, Ordering::Release);
         }
         over(&watched);
         token.cancel();
@@ -181,8 +184,9 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
 
 impl Actor {
     async fn run(mut self, record: (bool, bool), name: Option<String>) {
-        let effects = self.agent.begin(record.0, record.1, clock::now());
-        self.perform(effects);
+        let now = clock::now();
+        let effects = self.agent.begin(record.0, record.1, now);
+        self.perform(effects, now);
         self.begun_with = self.store.entries().len();
         if let Some(name) = name {
             let request = self.next_request();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use atomic_agent::{Effect, HookAnswer, Input};
 use atomic_protocol::event::Event;
+use atomic_protocol::time::Millis;
 use tokio::time::Instant;
 
 use super::actor::Actor;
@@ -21,15 +22,16 @@ impl Actor {
         self.clients.iter().for_each(|client| client.outbox.hold());
         let mut inputs = std::collections::VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let effects = self.agent.handle(input, clock::now());
-            inputs.extend(self.perform(effects));
+            let now = clock::now();
+            let effects = self.agent.handle(input, now);
+            inputs.extend(self.perform(effects, now));
         }
         self.flush();
         self.clients.iter().for_each(|client| client.outbox.release());
     }
 
-    /// Performs one batch; gives the inputs it leads to at once.
-    pub(super) fn perform(&mut self, effects: Vec<Effect>) -> Vec<Input> {
+    /// Performs one batch that was decided at `now`; gives the inputs it leads to at once.
+    pub(super) fn perform(&mut self, effects: Vec<Effect>, now: Millis) -> Vec<Input> {
         let mut follow = Vec::new();
         let mut effects = effects.into_iter();
         let mut appended = false;
@@ -82,8 +84,7 @@ impl Actor {
                     self.tools.remove(&run);
                 }
                 Effect::WakeAt { timer, at } => {
-                    let wait = Duration::from_millis(at.0.saturating_sub(clock::now().0));
-                    self.timer = Some((timer, Instant::now() + wait));
+                    self.timer = Some((timer, due(at, now, Instant::now())));
                 }
                 // No extensions in this version: every hook goes on unchanged.
                 Effect::Ask { hook, .. } => follow.push(Input::HookAnswer { hook, answer: HookAnswer::Go }),
@@ -98,5 +99,27 @@ impl Actor {
     /// Sends the records written so far to every client.
     pub(super) fn flush(&mut self) {
         self.records.send(&self.clients);
+    }
+}
+
+/// When to wake an agent that at the time `now` of day asked for the time `at`. Only their difference counts: the time of
+/// day may jump at any moment, and then a wait is as long as it was meant to be.
+fn due(at: Millis, now: Millis, begun: Instant) -> Instant {
+    begun + Duration::from_millis(at.0.saturating_sub(now.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_a_difference_whatever_the_time_of_day() {
+        let begun = Instant::now();
+        let year_2000 = 946_684_800_000;
+        for now in [0, year_2000, u64::MAX - 5_000] {
+            assert_eq!(due(Millis(now + 2_000), Millis(now), begun), begun + Duration::from_secs(2));
+        }
+        // A time that has passed is now, and not a very long wait.
+        assert_eq!(due(Millis(1), Millis(year_2000), begun), begun);
     }
 }

@@ -27,6 +27,7 @@ pub(crate) mod work;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::command::Command;
@@ -98,6 +99,8 @@ pub struct SessionHandle {
     status: watch::Receiver<Status>,
     /// Cancelled when the session is over: its file is closed, its place free.
     over: CancellationToken,
+    /// Its task panicked.
+    failed: Arc<AtomicBool>,
 }
 
 impl SessionHandle {
@@ -119,6 +122,11 @@ impl SessionHandle {
     /// The session is over.
     pub fn is_closed(&self) -> bool {
         self.over.is_cancelled()
+    }
+
+    /// It is over because its task panicked. What it had announced is in its file.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// How it is just now.

@@ -3,6 +3,7 @@
 //! A stored session is opened by one task at a time, however many callers want it: the registry holds a cell per file,
 //! the first caller fills it, the others join what it made.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -661,7 +662,7 @@ impl Work {
                 limits: inputs::limits(&settings.limits, options),
                 spent: spent(&store),
             },
-            Box::new(EntryIds(store.entries().iter().map(|entry| entry.id.clone()).collect())),
+            (daemon.new_ids)(store.entries().iter().map(|entry| entry.id.clone()).collect()),
         );
         let environment = ToolEnvironment {
             cwd: cwd.clone(),
@@ -712,8 +713,12 @@ pub(super) fn warning(text: &str) -> String {
     }
 }
 
-/// Ids of new entries: random, eight hex digits, none that the file has.
-struct EntryIds(std::collections::HashSet<EntryId>);
+/// Ids of new entries: random, eight hex digits, none of those that the file has.
+pub(crate) fn random_ids(taken: HashSet<EntryId>) -> Box<dyn IdSource> {
+    Box::new(EntryIds(taken))
+}
+
+struct EntryIds(HashSet<EntryId>);
 
 impl IdSource for EntryIds {
     fn entry(&mut self) -> EntryId {

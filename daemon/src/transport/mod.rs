@@ -10,3 +10,14 @@ mod windows;
 pub use unix::{Listener, ReadHalf, WriteHalf};
 #[cfg(windows)]
 pub use windows::{Listener, ReadHalf, WriteHalf};
+
+/// A connection of this user.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Where its bytes come from.
+    pub read: ReadHalf,
+    /// Where its bytes go.
+    pub write: WriteHalf,
+    /// Descriptors are scarce, so it should not stay: how many this process may have.
+    pub crowded: Option<u64>,
+}

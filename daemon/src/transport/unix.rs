@@ -1,13 +1,25 @@
 //! Unix sockets.
 
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd as _;
 
 use bytes::BytesMut;
+use rustix::process::{Resource, getrlimit};
 use tokio::net::{UnixListener, UnixStream, unix};
+
+use super::Accepted;
+
+/// Descriptors that no new window may take: the sessions that are there need them for their files, their models'
+/// connections and the pipes of their tools. Of a small limit it is a quarter.
+const RESERVED: u64 = 64;
 
 /// The listening socket.
 #[derive(Debug)]
-pub struct Listener(UnixListener);
+pub struct Listener {
+    socket: UnixListener,
+    /// How many descriptors this process may have; none: any number.
+    limit: Option<u64>,
+}
 
 impl Listener {
     /// Hands the bound socket to the runtime.
@@ -17,21 +29,33 @@ impl Listener {
     pub fn new(listener: atomic_link::listen::Listener) -> io::Result<Listener> {
         let listener = std::os::unix::net::UnixListener::from(listener.into_owned_fd());
         listener.set_nonblocking(true)?;
-        UnixListener::from_std(listener).map(Listener)
+        let limit = getrlimit(Resource::Nofile).current;
+        UnixListener::from_std(listener).map(|socket| Listener { socket, limit })
     }
 
     /// Waits for a connection of this user; those of others are closed unread.
     ///
     /// # Errors
     /// When accepting fails, for example for want of descriptors.
-    pub async fn accept(&self) -> io::Result<(ReadHalf, WriteHalf)> {
+    pub async fn accept(&self) -> io::Result<Accepted> {
         loop {
-            let (stream, _) = self.0.accept().await?;
-            if atomic_link::same_user(&stream).unwrap_or(false) {
-                return Ok(split(stream));
+            let (stream, _) = self.socket.accept().await?;
+            let peer = stream.peer_cred()?.uid();
+            if peer == rustix::process::geteuid().as_raw() {
+                let crowded = self.crowded(&stream);
+                let (read, write) = split(stream);
+                return Ok(Accepted { read, write, crowded });
             }
-            tracing::warn!("closed a connection of another user");
+            tracing::warn!(peer, "closed a connection of another user");
         }
+    }
+
+    /// The limit, if this connection took one of the descriptors that are reserved. The lowest free number is what the
+    /// system gives, so the number tells how many are in use.
+    fn crowded(&self, stream: &UnixStream) -> Option<u64> {
+        let limit = self.limit?;
+        let number = u64::try_from(stream.as_raw_fd()).unwrap_or(u64::MAX);
+        (number >= limit - RESERVED.min(limit / 4)).then_some(limit)
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tokio::sync::mpsc;
 
+use super::Accepted;
+
 /// Connections accepted and not yet served; the accepting thread waits when there are more.
 const ACCEPTED: usize = 16;
 
@@ -31,10 +33,11 @@ impl Listener {
     ///
     /// # Errors
     /// When accepting fails.
-    pub async fn accept(&self) -> io::Result<(ReadHalf, WriteHalf)> {
+    pub async fn accept(&self) -> io::Result<Accepted> {
         let accepted = self.0.lock().await.recv().await;
         let stream = accepted.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))?;
-        split(stream)
+        let (read, write) = split(stream)?;
+        Ok(Accepted { read, write, crowded: None })
     }
 }
 

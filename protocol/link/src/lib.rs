@@ -31,8 +31,6 @@ pub use error::LinkError;
 pub use interprocess::local_socket::Stream;
 /// Timeouts of a [`Stream`]; on Windows they cannot be set.
 pub use interprocess::local_socket::traits::Stream as StreamLimits;
-#[cfg(unix)]
-pub use os::same_user;
 
 /// Ends a connection both ways, so that a thread that waits in a read or write of it comes back. A named pipe cannot be
 /// ended by one side; there the other process's end does it.

@@ -117,7 +117,7 @@ impl Listener {
         SocketFile(self.bound.file())
     }
 
-    /// The listening descriptor, for an async runtime. Check each peer with [`crate::same_user`].
+    /// The listening descriptor, for an async runtime, which has to check each peer's user itself.
     #[cfg(unix)]
     pub fn into_owned_fd(self) -> std::os::fd::OwnedFd {
         self.bound.into_fd()

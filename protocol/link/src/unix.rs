@@ -149,17 +149,6 @@ pub(crate) fn set_deadline(stream: &Stream, deadline: Option<Instant>) -> io::Re
     stream.set_send_timeout(left)
 }
 
-/// Whether the peer of a connected Unix socket runs as this user.
-///
-/// # Errors
-/// When the system does not say.
-pub fn same_user(socket: impl AsFd) -> io::Result<bool> {
-    // The credentials are asked of an owned socket, so a daemon's tokio socket is asked through a duplicate.
-    let stream = uds_local_socket::Stream::from(socket.as_fd().try_clone_to_owned()?);
-    let peer = stream.peer_creds()?.euid();
-    Ok(peer == Some(rustix::process::geteuid().as_raw()))
-}
-
 pub(crate) fn peer_is_owner(stream: &Stream) -> io::Result<bool> {
     let Stream::UdSocket(stream) = stream;
     Ok(stream.peer_creds()?.euid() == Some(rustix::process::geteuid().as_raw()))

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::scan::Facts;
-use crate::{Error, platform};
+use crate::{Error, disk, platform};
 
 /// The first line. Another one is another format, and the file is made anew.
 const FORMAT: &str = r#"{"type":"atomic-session-index","version":1}"#;
@@ -100,7 +100,7 @@ impl Cache {
         let mut file = tempfile::Builder::new()
             .prefix(".")
             .suffix(".tmp")
-            .make_in(directory, platform::create_new)
+            .make_in(directory, disk::create_new)
             .map_err(failed)?;
         let mut out = BufWriter::new(file.as_file_mut());
         writeln!(out, "{FORMAT}").map_err(failed)?;
@@ -123,7 +123,7 @@ impl Cache {
         out.flush().map_err(failed)?;
         drop(out);
         // The handle goes first: Windows renames no open file.
-        file.into_temp_path().persist(path).map_err(|error| failed(error.error))
+        disk::put(file.into_temp_path(), path).map_err(failed)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod big;
 mod deltas;
+mod durability;
 mod elsewhere;
 mod first_delta;
 mod listing;
@@ -39,6 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "listing" => listing::run(&mut bench),
             "elsewhere" => elsewhere::run(&mut bench),
             "planning" => planning::run(&mut bench),
+            "durability" => durability::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;

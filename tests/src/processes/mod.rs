@@ -22,6 +22,12 @@ pub enum Signal {
     Interrupt,
     /// SIGKILL.
     Kill,
+    /// SIGSTOP: it does nothing until [`Signal::Continue`].
+    #[cfg(unix)]
+    Stop,
+    /// SIGCONT.
+    #[cfg(unix)]
+    Continue,
 }
 
 /// A process of a sandbox.

@@ -21,6 +21,8 @@ pub fn signal(pid: u32, signal: Signal) {
         Signal::Hangup => Number::HUP,
         Signal::Interrupt => Number::INT,
         Signal::Kill => Number::KILL,
+        Signal::Stop => Number::STOP,
+        Signal::Continue => Number::CONT,
     };
     if let Some(pid) = id(pid) {
         let _ = kill_process(pid, number);
