@@ -14,6 +14,7 @@
 pub mod anthropic;
 mod auth;
 pub mod bedrock;
+mod blocks;
 mod body;
 mod catalog;
 mod config_value;
@@ -36,6 +37,7 @@ mod partial_json;
 #[cfg(test)]
 mod proof;
 mod pump;
+mod record;
 mod registry;
 mod resolve;
 mod shell;

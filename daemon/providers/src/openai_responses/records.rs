@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::http::cut;
 use crate::partial_json;
+use crate::record::Record;
 use crate::wire::{Count, Text};
 
 /// Between the parts of what was thought.
@@ -23,6 +24,10 @@ pub(super) fn one_line(text: &str) -> String {
         Ok(raw) if !raw.get().contains(['\n', '\r']) => raw.get().to_owned(),
         _ => partial_json::arguments(&text).as_str().to_owned(),
     }
+}
+
+impl Record for Wire<'static> {
+    type Of<'a> = Wire<'a>;
 }
 
 #[derive(Deserialize, Default)]
