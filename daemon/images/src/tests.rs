@@ -136,7 +136,8 @@ fn other_kinds_become_png() {
 #[test]
 fn what_is_no_image_is_said() {
     let png = written(&noise(40, 40), ImageFormat::Png);
-    for bytes in [&b""[..], b"hi", b"\x89PNG\r\n\x1a\n", &png[..png.len() / 2], b"GIF89a", b"RIFF\0\0\0\0WEBPVP8 "]
+    for bytes in
+        [&b""[..], b"hi", b"\x89PNG\r\n\x1a\n", &png[..png.len() / 2], b"GIF89a", b"RIFF\0\0\0\0WEBPVP8 "]
     {
         assert_eq!(fit(bytes, &Limits::default()), Err(Error::Unreadable), "{} bytes", bytes.len());
     }
@@ -157,11 +158,12 @@ fn a_bomb_is_not_decoded() {
 
 /// PNG's checksum (PNG specification, annex D).
 fn crc(bytes: &[u8]) -> u32 {
-    let each = bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            if crc & 1 == 1 { 0xedb8_8320 ^ (crc >> 1) } else { crc >> 1 }
-        })
-    });
+    let each =
+        bytes.iter().fold(u32::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                if crc & 1 == 1 { 0xedb8_8320 ^ (crc >> 1) } else { crc >> 1 }
+            })
+        });
     !each
 }
 

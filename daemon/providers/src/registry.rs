@@ -52,6 +52,10 @@ pub struct RequestOptions {
     pub cache_retention: Option<CacheRetention>,
     /// Thinking tokens for levels minimal, low, medium and high, for models that take a budget. `None`: the default.
     pub thinking_budgets: [Option<u64>; 4],
+    /// Images that are larger than the model takes are made smaller.
+    pub resize_images: bool,
+    /// The tier of service asked for on OpenAI's own Responses API, for example `flex`. `None`: the provider's default.
+    pub service_tier: Option<String>,
 }
 
 /// Longest silence of a provider when settings do not say.
@@ -69,7 +73,13 @@ impl RequestOptions {
 
 impl Default for RequestOptions {
     fn default() -> Self {
-        RequestOptions { deadline: Some(STREAM_DEADLINE), cache_retention: None, thinking_budgets: [None; 4] }
+        RequestOptions {
+            deadline: Some(STREAM_DEADLINE),
+            cache_retention: None,
+            thinking_budgets: [None; 4],
+            resize_images: true,
+            service_tier: None,
+        }
     }
 }
 
