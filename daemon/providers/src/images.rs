@@ -53,12 +53,7 @@ struct Resize {
 impl InputLimits {
     /// What the model says, if it says something we understand.
     fn of(model: &Model) -> InputLimits {
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "camelCase")]
-        struct Limited {
-            input_limits: Option<InputLimits>,
-        }
-        model.raw.read::<Limited>().ok().and_then(|model| model.input_limits).unwrap_or_default()
+        model.input_limits.as_ref().and_then(|limits| limits.read().ok()).unwrap_or_default()
     }
 
     /// Of each image. `resize`: whether there are limits at all.
@@ -333,12 +328,11 @@ mod tests {
     #[tokio::test]
     async fn a_models_own_limits_hold() {
         let spec = r#"{"id":"m","input":["image"],"inputLimits":{"images":{"resize":{"maxWidth":30,"maxHeight":20}}}}"#;
-        let raw = atomic_protocol::json::Raw::parse(spec).unwrap();
-        let model = Model::parse(raw).unwrap();
-        let limits = InputLimits::of(&model).each(true);
+        let limits = InputLimits::of(&proof::model(spec)).each(true);
         assert_eq!(limits, Limits { max_width: 30, max_height: 20, ..Limits::default() });
         for model in ["anthropic", "google"].iter().flat_map(|p| crate::Catalog::shipped().models(p).iter()) {
             if model.input.iter().any(|kind| kind == "image") {
+                assert!(model.input_limits.is_some(), "{}", model.id);
                 assert_eq!(InputLimits::of(model).each(true), Limits::default(), "{}", model.id);
             }
         }

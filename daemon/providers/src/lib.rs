@@ -21,10 +21,13 @@ mod catalog;
 mod config_value;
 mod cost;
 pub mod demo;
+mod diagnostic;
 mod endpoint;
 mod env;
 mod error;
 mod estimate;
+#[cfg(test)]
+mod flags;
 pub mod google;
 mod google_adc;
 mod http;
@@ -141,6 +144,6 @@ fn body_of(request: &ModelRequest, cache: CacheRetention, options: &RequestOptio
         google::API | google::vertex::API => google::body_of(request, options),
         mistral::API => mistral::body_of(request, cache),
         bedrock::API => bedrock::body_of(request, cache, options),
-        _ => anthropic::body_of(request, cache, options),
+        _ => anthropic::body_of(request, cache, options, None),
     }
 }

@@ -54,8 +54,6 @@ pub struct RequestOptions {
     pub thinking_budgets: [Option<u64>; 4],
     /// Images that are larger than the model takes are made smaller.
     pub resize_images: bool,
-    /// The tier of service asked for on OpenAI's own Responses API, for example `flex`. `None`: the provider's default.
-    pub service_tier: Option<String>,
 }
 
 /// Longest silence of a provider when settings do not say.
@@ -78,7 +76,6 @@ impl Default for RequestOptions {
             cache_retention: None,
             thinking_budgets: [None; 4],
             resize_images: true,
-            service_tier: None,
         }
     }
 }

@@ -9,11 +9,15 @@ use serde::Deserialize;
 use super::compat::Fallback;
 use crate::blocks::{Blocks, Kind, Numbered, Redacted, withheld};
 use crate::cost;
+use crate::diagnostic;
 use crate::http::cut;
 use crate::pump::{Flow, Mapper};
 use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text, filled};
+
+/// The name of what the provider says about changes of its input.
+const DIAGNOSTIC: &str = "anthropic_input_transformations";
 
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
@@ -25,6 +29,8 @@ pub(super) struct Answer<'m> {
     long_writes: u64,
     open: Numbered,
     stop: Option<Stopped>,
+    /// What the provider changed of the request.
+    changes: Option<Raw>,
 }
 
 struct Stopped {
@@ -43,6 +49,7 @@ impl<'m> Answer<'m> {
             long_writes: 0,
             open: Numbered::default(),
             stop: None,
+            changes: None,
         }
     }
 
@@ -58,6 +65,17 @@ impl<'m> Answer<'m> {
         }
         if let Some(usage) = message.usage {
             self.count(&usage, out);
+        }
+        self.transformed(message.input_transformations);
+    }
+
+    /// The newest list is the whole one; an empty one says nothing.
+    fn transformed(&mut self, list: Option<Vec<WireChange<'_>>>) {
+        if let Some(list) = list.filter(|list| !list.is_empty()) {
+            self.changes =
+                Some(diagnostic::transformations(list.iter().map(|change| {
+                    [("type", &change.kind), ("path", &change.path), ("reason", &change.reason)]
+                })));
         }
     }
 
@@ -174,6 +192,9 @@ impl<'m> Answer<'m> {
         let Some(Stopped { reason, raw }) = self.stop.take() else {
             return Err(ModelFailure::new("Anthropic stream ended without a stop reason"));
         };
+        if let Some(details) = self.changes.take() {
+            out.push(ModelEvent::Diagnostic { kind: DIAGNOSTIC.to_owned(), details });
+        }
         out.push(ModelEvent::Done { reason, raw_reason: raw, end_turn: None });
         Ok(Flow::Ended)
     }
@@ -199,6 +220,7 @@ impl<'m> Answer<'m> {
                 if let Some(usage) = &wire.usage {
                     self.count(usage, out);
                 }
+                self.transformed(wire.input_transformations);
                 self.stopped(&wire.delta.unwrap_or_default())?;
             }
             "message_stop" => {
@@ -253,6 +275,19 @@ struct Wire<'a> {
     #[serde(borrow)]
     message: Option<WireMessage<'a>>,
     usage: Option<WireUsage>,
+    #[serde(borrow)]
+    input_transformations: Option<Vec<WireChange<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireChange<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -309,6 +344,8 @@ struct WireMessage<'a> {
     #[serde(borrow)]
     model: Option<Text<'a>>,
     usage: Option<WireUsage>,
+    #[serde(borrow)]
+    input_transformations: Option<Vec<WireChange<'a>>>,
 }
 
 #[derive(Deserialize, Default)]

@@ -263,3 +263,37 @@ async fn the_deadline_rests_while_the_sink_is_full() {
     assert_eq!((count, task.await.unwrap()), (3, Ok(())));
     drop(feed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_only_kept_alive_ends() {
+    let (feed, pieces) = mpsc::unbounded_channel();
+    let (sink, _batches) = mpsc::channel(8);
+    let begin = tokio::time::Instant::now();
+    let alive = tokio::spawn(async move {
+        while feed.send("event: ping\ndata: {\"type\":\"ping\"}\n\n").is_ok() {
+            tokio::time::sleep(IDLE / 3).await;
+        }
+    });
+    let model = model();
+    let mut answer = Answer::new(&model, Vec::new());
+    let outcome = pump(channel_stream(pieces), &mut answer, Some(IDLE), &sink).await;
+    let Err(Stop::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+    assert!(failure.message.contains("stream deadline exceeded"), "{failure:?}");
+    assert_eq!(begin.elapsed().as_secs(), (IDLE * 4).as_secs());
+    alive.await.unwrap();
+}
+
+#[test]
+fn what_the_provider_changed_of_its_input_is_kept() {
+    let start = r#"{"type":"message_start","message":{"id":"x","input_transformations":[]}}"#;
+    let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"input_transformations":[{"type":"thinking_removed","path":"messages.1","reason":null,"more":1}]}"#;
+    let stop = r#"{"type":"message_stop"}"#;
+    let (events, failure) = run([sse_of(&[start, delta, stop]).as_bytes()]);
+    assert_eq!(failure, None);
+    let details = r#"{"transformations":[{"type":"thinking_removed","path":"messages.1"}]}"#;
+    let said = ModelEvent::Diagnostic {
+        kind: "anthropic_input_transformations".into(),
+        details: Raw::parse(details).unwrap(),
+    };
+    assert!(events.contains(&said), "{events:?}");
+}

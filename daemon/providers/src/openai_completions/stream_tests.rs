@@ -75,6 +75,7 @@ fn blocks(events: &[ModelEvent]) -> Vec<String> {
                 blocks[*index].push_str(&format!(" | {}", arguments.as_str()));
             }
             ModelEvent::Start { .. }
+            | ModelEvent::Diagnostic { .. }
             | ModelEvent::Usage(_)
             | ModelEvent::Done { .. }
             | ModelEvent::Failed(_) => {}

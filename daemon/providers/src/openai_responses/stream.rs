@@ -14,11 +14,15 @@ use crate::record;
 use crate::sse;
 use crate::wire::{Text, filled};
 
+/// The name of what the provider says about changes of its input.
+const DIAGNOSTIC: &str = "openai_input_transformations";
+
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
-    /// Prices follow the tier of service that answered.
-    tiers: bool,
+    /// Prices follow the tier of service that answered: it says which, else the one that was asked for. `None`: they do
+    /// not.
+    tier: Option<String>,
     blocks: Blocks,
     open: Vec<Open>,
     calls: usize,
@@ -51,8 +55,9 @@ enum Kind {
 }
 
 impl<'m> Answer<'m> {
-    pub(super) fn new(model: &'m Model, tiers: bool) -> Answer<'m> {
-        Answer { model, tiers, blocks: Blocks::default(), open: Vec::new(), calls: 0 }
+    /// `tier`: the tier of service that was asked for, empty for none; `None` where tiers have no prices.
+    pub(super) fn new(model: &'m Model, tier: Option<String>) -> Answer<'m> {
+        Answer { model, tier, blocks: Blocks::default(), open: Vec::new(), calls: 0 }
     }
 
     fn start(&mut self, response: Option<&WireResponse<'_>>, out: &mut Vec<ModelEvent>) {
@@ -262,8 +267,8 @@ impl<'m> Answer<'m> {
             ..Usage::default()
         };
         cost::price(&mut usage, &self.model.cost, 0);
-        if self.tiers {
-            let tier = response.service_tier.as_deref().unwrap_or_default();
+        if let Some(asked) = &self.tier {
+            let tier = response.service_tier.as_deref().filter(|tier| !tier.is_empty()).unwrap_or(asked);
             cost::scale(&mut usage.cost, tier_factor(&self.model.id, tier));
         }
         out.push(ModelEvent::Usage(usage));
@@ -308,6 +313,9 @@ impl<'m> Answer<'m> {
         if let (StopReason::ToolUse, Some(name)) = (reason, unfinished) {
             let text = format!("OpenAI Responses stream completed with an unfinished tool call: {name}");
             return Err(ModelFailure::new(text));
+        }
+        if let Some(details) = response.removed() {
+            out.push(ModelEvent::Diagnostic { kind: DIAGNOSTIC.to_owned(), details });
         }
         out.push(ModelEvent::Done { reason, raw_reason, end_turn: response.end_turn });
         Ok(Flow::Ended)
