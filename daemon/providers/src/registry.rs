@@ -98,6 +98,8 @@ pub struct Registry {
     /// `--api-key` and the provider it is for.
     api_key: Option<Arc<(String, Secret)>>,
     demo: bool,
+    /// In place of those it was made with.
+    options: Option<Arc<RequestOptions>>,
 }
 
 struct Shared {
@@ -155,7 +157,7 @@ impl Registry {
             google_tokens: Tokens::default(),
             printed: Mutex::default(),
         };
-        Registry { shared: Arc::new(shared), api_key: None, demo: false }
+        Registry { shared: Arc::new(shared), api_key: None, demo: false, options: None }
     }
 
     /// This view with `models.json` read anew (blocking, one small file), and what is wrong with it. A wrong file changes
@@ -166,7 +168,7 @@ impl Registry {
             let warnings = new.warnings().to_vec();
             return (self.clone(), warnings);
         }
-        (Registry { shared: new.shared, api_key: self.api_key.clone(), demo: self.demo }, Vec::new())
+        (Registry { shared: new.shared, ..self.clone() }, Vec::new())
     }
 
     /// What went wrong with the user's files, for a person.
@@ -188,9 +190,16 @@ impl Registry {
         self
     }
 
+    /// This view with other options.
+    #[must_use]
+    pub fn with_options(mut self, options: RequestOptions) -> Registry {
+        self.options = Some(Arc::new(options));
+        self
+    }
+
     /// What the session's settings say about requests.
     pub fn options(&self) -> &RequestOptions {
-        &self.shared.setup.options
+        self.options.as_deref().unwrap_or(&self.shared.setup.options)
     }
 
     pub(crate) fn env(&self) -> &Env {
