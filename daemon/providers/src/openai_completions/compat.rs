@@ -186,6 +186,12 @@ fn is_local(address: &str) -> bool {
     }
 }
 
+/// Mistral's models refuse a user who speaks right after a tool result, wherever they run.
+fn is_mistral(id: &str) -> bool {
+    let id = id.to_ascii_lowercase();
+    ["mistral", "mixtral", "magistral", "codestral", "devstral"].iter().any(|name| id.contains(name))
+}
+
 impl Compat {
     pub(super) fn of(model: &Model) -> Compat {
         use Endpoint::{
@@ -260,7 +266,7 @@ impl Compat {
                 _ => "max_completion_tokens",
             },
             result_name: flag("requiresToolResultName", false),
-            assistant_after_result: flag("requiresAssistantAfterToolResult", false),
+            assistant_after_result: flag("requiresAssistantAfterToolResult", is_mistral(&model.id)),
             thinking_as_text: flag("requiresThinkingAsText", false),
             reasoning_content: flag("requiresReasoningContentOnAssistantMessages", endpoint == DeepSeek),
             thinking: fields.str("thinkingFormat").and_then(|word| ThinkingFormat::parse(&word)).unwrap_or(
