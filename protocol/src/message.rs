@@ -367,6 +367,9 @@ pub struct AssistantMessage {
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
+    /// What the provider said it did to the request: a list of objects with `type`, `timestamp` and `details`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostics: Option<Box<Raw>>,
     /// The provider's explicit end-of-turn signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_turn: Option<bool>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::json::{self, Raw};
+use crate::json::{self, Fields, ObjectWriter, Raw};
 use crate::message::{Message, StopReason, Usage};
 use crate::tool::ToolSpec;
 
@@ -19,8 +19,11 @@ pub struct Model {
 }
 
 impl Model {
-    /// From the parsed fields; what clients see is exactly them.
-    pub fn from_spec(spec: ModelSpec) -> Model {
+    /// From the parsed fields; what clients see is exactly them. `compat` gets both names of a claim that has two.
+    pub fn from_spec(mut spec: ModelSpec) -> Model {
+        if let Some(compat) = spec.compat.as_ref().and_then(grammar_in_step) {
+            spec.compat = Some(compat);
+        }
         Model { raw: Raw::from_serialize(&spec), spec }
     }
 
@@ -82,6 +85,35 @@ pub struct ModelSpec {
     /// Differences of this endpoint from its dialect, an object only the adapter reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat: Option<Raw>,
+    /// What a request may hold, an object only providers read. It is no part of what clients see.
+    #[serde(default, skip_serializing)]
+    pub input_limits: Option<Raw>,
+}
+
+/// Two names of one claim, canonical first: the model can be held to a grammar (seed 001, "get_available_models").
+const GRAMMAR_TOOLS: [&str; 2] = ["supportsOpenAIGrammarTools", "supportsGrammarTools"];
+
+/// The claim under both names, with the canonical one's value; `None` when there is nothing to change.
+fn grammar_in_step(compat: &Raw) -> Option<Raw> {
+    let fields = Fields::parse(compat.as_str()).ok()?;
+    let [canonical, alias] = GRAMMAR_TOOLS.map(|name| fields.get(name));
+    let value = canonical.or(alias)?;
+    if canonical == alias {
+        return None;
+    }
+    let mut out = Vec::with_capacity(compat.as_str().len() + 40);
+    let mut object = ObjectWriter::begin(&mut out);
+    for (name, value) in fields.iter().filter(|(name, _)| !GRAMMAR_TOOLS.contains(name)) {
+        // The last of equal names is the one that counts.
+        if fields.get(name).map(str::as_ptr) == Some(value.as_ptr()) {
+            object.raw(name, value.as_bytes());
+        }
+    }
+    for name in GRAMMAR_TOOLS {
+        object.raw(name, value.as_bytes());
+    }
+    object.end();
+    Raw::parse(std::str::from_utf8(&out).ok()?).ok()
 }
 
 /// US dollars per million tokens.
@@ -296,6 +328,13 @@ pub enum ModelEvent {
     },
     /// Tokens and money so far; replaces what was said before.
     Usage(Usage),
+    /// What the provider says it did to the request, for people who look into a session. At most one in an answer.
+    Diagnostic {
+        /// For example `anthropic_input_transformations`.
+        kind: String,
+        /// A JSON object.
+        details: Raw,
+    },
     /// The answer is complete.
     Done {
         /// `Stop`, `Length` or `ToolUse`.
@@ -343,6 +382,30 @@ mod tests {
 
     fn spec(text: &str) -> ModelSpec {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_claim_of_two_names_has_one_value() {
+        for (compat, want) in [
+            (
+                r#"{"supportsOpenAIGrammarTools":true}"#,
+                r#"{"supportsOpenAIGrammarTools":true,"supportsGrammarTools":true}"#,
+            ),
+            (
+                r#"{"a":1,"supportsGrammarTools":false,"b":[]}"#,
+                r#"{"a":1,"b":[],"supportsOpenAIGrammarTools":false,"supportsGrammarTools":false}"#,
+            ),
+            (
+                r#"{"supportsGrammarTools":false,"supportsOpenAIGrammarTools":true}"#,
+                r#"{"supportsOpenAIGrammarTools":true,"supportsGrammarTools":true}"#,
+            ),
+            (r#"{"supportsStrictMode":true}"#, r#"{"supportsStrictMode":true}"#),
+        ] {
+            let model =
+                Model::from_spec(spec(&format!(r#"{{"id":"m","compat":{compat},"inputLimits":{{}}}}"#)));
+            assert_eq!(model.compat.as_ref().unwrap().as_str(), want);
+            assert!(model.raw.as_str().contains(want) && !model.raw.as_str().contains("inputLimits"));
+        }
     }
 
     #[test]

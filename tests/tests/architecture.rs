@@ -8,14 +8,15 @@ use std::process::Command;
 use serde_json::Value;
 
 /// For each crate of the workspace: the crates of the workspace that it may use.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("atomic-protocol", &[]),
     ("atomic-link", &["atomic-protocol"]),
     ("atomic-session-store", &["atomic-protocol"]),
     ("atomic-shim", &["atomic-link", "atomic-protocol"]),
     ("atomic-agent", &["atomic-protocol"]),
-    ("atomic-providers", &["atomic-protocol"]),
-    ("atomic-tools", &["atomic-protocol"]),
+    ("atomic-images", &["atomic-protocol"]),
+    ("atomic-providers", &["atomic-images", "atomic-protocol"]),
+    ("atomic-tools", &["atomic-images", "atomic-protocol"]),
     ("atomic-html-export", &["atomic-protocol"]),
     (
         "atomic-daemon",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atomic_protocol::event::{Delta, Event};
-use atomic_protocol::json::Raw;
+use atomic_protocol::json::{ObjectWriter, Raw};
 use atomic_protocol::message::{AssistantMessage, Block, StopReason, ToolCall, Usage};
 use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
 use atomic_protocol::time::Millis;
@@ -28,6 +28,17 @@ pub(crate) struct Answer {
     pub(crate) started: bool,
 }
 
+/// A message's diagnostics. They have no time of their own: the answer's will do.
+fn diagnostics(kind: &str, at: Millis, details: &Raw) -> Raw {
+    let mut out = Vec::new();
+    out.push(b'[');
+    let mut object = ObjectWriter::begin(&mut out);
+    object.str("type", kind).raw("timestamp", at.0.to_string().as_bytes()).raw("details", details.bytes());
+    object.end();
+    out.push(b']');
+    std::str::from_utf8(&out).ok().and_then(|text| Raw::parse(text).ok()).unwrap_or_else(Raw::empty_object)
+}
+
 impl Answer {
     pub(crate) fn new(model: &Arc<Model>, now: Millis) -> Answer {
         let message = AssistantMessage {
@@ -42,6 +53,7 @@ impl Answer {
             response_model: None,
             raw_stop_reason: None,
             error_message: None,
+            diagnostics: None,
             end_turn: None,
         };
         Answer { usage: Raw::from_serialize(&message.usage), message, arguments: Vec::new(), started: false }
@@ -85,6 +97,11 @@ impl Answer {
             ModelEvent::Usage(usage) => {
                 self.usage = Raw::from_serialize(&usage);
                 self.message.usage = usage;
+                return (None, None);
+            }
+            ModelEvent::Diagnostic { kind, details } => {
+                let said = diagnostics(&kind, self.message.timestamp, &details);
+                self.message.diagnostics = Some(Box::new(said));
                 return (None, None);
             }
             ModelEvent::Done { reason, raw_reason, end_turn } => {

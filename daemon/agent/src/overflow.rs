@@ -38,7 +38,7 @@ const TOO_LONG: [&[&str]; 26] = [
 const LOAD: [&str; 2] = ["rate limit", "too many requests"];
 
 /// How a text of load begins.
-const LOAD_BEGINS: [&str; 2] = ["throttling error:", "service unavailable:"];
+const LOAD_BEGINS: [&str; 3] = ["throttling error:", "service unavailable:", "429 "];
 
 /// An answer of nothing that fills this part of the window, in percent, is one that did not fit.
 const FULL_PERCENT: u64 = 99;
@@ -148,6 +148,8 @@ mod tests {
             ("Too many tokens in the request", true),
             ("Throttling error: Too many tokens, please wait", false),
             ("Service unavailable: prompt too long", false),
+            ("429 {\"message\":\"Too many tokens, please wait before trying again.\"}", false),
+            ("4290 tokens: too many tokens", true),
             ("rate limit exceeds the limit of 5", false),
             ("429 Too many requests: token limit exceeded", false),
             ("exceeds the limit of requests", false),

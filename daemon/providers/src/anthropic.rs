@@ -42,7 +42,9 @@ pub(crate) async fn ask(
     let compat = Compat::of(&request.model);
     let url = endpoint::address(&request.model, credential, "/v1/messages")?;
     let headers = headers(request, &compat, credential)?;
-    let body = request::body(request, &compat, options.cache(&credential.env), &options.thinking_budgets);
+    let cache = options.cache(&credential.env);
+    let sampling = registry.sampling_params(&request.model);
+    let body = request::body(request, &compat, cache, &options.thinking_budgets, sampling);
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
     let mut mapper = stream::Answer::new(&request.model, compat.fallbacks);
@@ -84,7 +86,12 @@ fn headers(request: &ModelRequest, compat: &Compat, credential: &Credential) -> 
 
 #[cfg(test)]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
-    stream::Answer::new(model, Vec::new())
+    stream::Answer::new(model, Compat::of(model).fallbacks)
+}
+
+#[cfg(test)]
+pub(crate) fn headers_of(request: &ModelRequest) -> HeaderMap {
+    headers(request, &Compat::of(&request.model), &crate::proof::credential()).expect("headers")
 }
 
 #[cfg(test)]
@@ -92,8 +99,9 @@ pub(crate) fn body_of(
     request: &ModelRequest,
     cache: crate::CacheRetention,
     options: &crate::RequestOptions,
+    sampling: Option<&atomic_protocol::json::Raw>,
 ) -> Vec<u8> {
-    request::body(request, &Compat::of(&request.model), cache, &options.thinking_budgets)
+    request::body(request, &Compat::of(&request.model), cache, &options.thinking_budgets, sampling)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ mod stream;
 
 use std::time::SystemTime;
 
-use atomic_protocol::model::{ModelEvent, ModelRequest};
+use atomic_protocol::model::{ModelEvent, ModelFailure, ModelRequest};
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
@@ -81,9 +81,21 @@ pub(crate) async fn ask(
         signed(&mut headers, &url, &body, &found.keys, &region, SystemTime::now(), &model.provider)?;
     }
     let client = http.client(env).await?;
-    let response = http::post(&client, &url, headers, body, options.deadline).await?;
+    let response = http::post(&client, &url, headers, body, options.deadline).await.map_err(named)?;
     let mut answer = stream::Answer::new(model);
     pump(frames::events(http::pieces(response)), &mut answer, options.deadline, sink).await
+}
+
+/// A refusal that comes instead of a stream gets the words that one inside a stream has: load is told by its first words,
+/// because "Too many tokens" means too many in a minute there and too long a prompt elsewhere.
+fn named(failure: ModelFailure) -> ModelFailure {
+    let words = match failure.status {
+        Some(429) => "Throttling error",
+        Some(500) => "Internal server error",
+        Some(503) => "Service unavailable",
+        _ => return failure,
+    };
+    ModelFailure { message: format!("{words}: {}", failure.message), ..failure }
 }
 
 /// In rising order: ours, the model's, the user's. Those that a signature speaks of belong to the signature.
@@ -173,6 +185,16 @@ mod tests {
                 ("x-amz-date".into(), Some(Secret("no".into()))),
             ],
             env: crate::Env::default(),
+        }
+    }
+
+    #[test]
+    fn load_is_told_by_its_first_words() {
+        for (status, want) in
+            [(429, "Throttling error: 429 x"), (503, "Service unavailable: 429 x"), (400, "429 x")]
+        {
+            let failure = ModelFailure { status: Some(status), ..ModelFailure::new("429 x") };
+            assert_eq!(named(failure).message, want, "{status}");
         }
     }
 

@@ -91,6 +91,18 @@ pub(crate) fn data_uri(out: &mut Vec<u8>, mime_type: &str, data: &str) {
     }
 }
 
+/// An object without one of its fields.
+pub(crate) fn without(object: &Raw, name: &str) -> Raw {
+    let fields = Fields::parse(object.as_str()).unwrap_or_default();
+    let mut out = Vec::with_capacity(object.as_str().len());
+    let mut writer = ObjectWriter::begin(&mut out);
+    for (key, value) in fields.iter().filter(|(key, _)| *key != name) {
+        writer.raw(key, value.as_bytes());
+    }
+    writer.end();
+    std::str::from_utf8(&out).ok().and_then(|text| Raw::parse(text).ok()).unwrap_or_else(Raw::empty_object)
+}
+
 /// The body with the user's own keys at its end, instead of ours of the same name.
 pub(crate) fn overridden(body: Vec<u8>, sampling: &Raw) -> Vec<u8> {
     let own = Fields::parse(sampling.as_str()).unwrap_or_default();

@@ -47,6 +47,7 @@ pub(crate) fn model() -> Model {
         max_tokens: 16_384,
         headers: None,
         compat: None,
+        input_limits: None,
     })
 }
 

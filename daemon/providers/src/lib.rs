@@ -5,7 +5,8 @@
 //! * [`stream`] asks a model and sends what it answers, in the words of [`atomic_protocol::model`]. Vendors' words stay
 //!   in their folder: [`anthropic`], [`openai_completions`], and a built-in [`demo`] that needs neither key nor network.
 //! * Inside, no vendor's code touches sockets or time: `http` sends, `sse` cuts bytes into events, `pump` keeps the
-//!   deadline and makes batches, `endpoint` merges headers, `transform` fits a conversation to a model.
+//!   deadline and makes batches, `endpoint` merges headers, `transform` fits a conversation to a model and `images` its
+//!   images; `blocks` and `record` are what the mappers of all vendors share.
 //!
 //! Nothing here reads the process's environment or working directory.
 
@@ -14,19 +15,24 @@
 pub mod anthropic;
 mod auth;
 pub mod bedrock;
+mod blocks;
 mod body;
 mod catalog;
 mod check;
 mod config_value;
 mod cost;
 pub mod demo;
+mod diagnostic;
 mod endpoint;
 mod env;
 mod error;
 mod estimate;
+#[cfg(test)]
+mod flags;
 pub mod google;
 mod google_adc;
 mod http;
+mod images;
 #[cfg(test)]
 mod judge;
 mod local;
@@ -41,6 +47,7 @@ mod pool;
 #[cfg(test)]
 mod proof;
 mod pump;
+mod record;
 mod registry;
 mod resolve;
 mod shell;
@@ -93,7 +100,7 @@ pub async fn stream(
 ) {
     let run = async {
         let outcome = match request.model.api.as_str() {
-            api if SPOKEN_APIS.contains(&api) => ask(http, registry, &request, &sink).await,
+            api if SPOKEN_APIS.contains(&api) => ask(http, registry, request, &sink).await,
             demo::API => demo::stream(registry.env(), &request, &sink).await,
             other => Err(Stop::Failed(ModelFailure::new(format!(
                 "Model {}/{} speaks \"{other}\", which this version of atomic does not. Choose another with --model or set_model.",
@@ -116,9 +123,10 @@ pub async fn stream(
 async fn ask(
     http: &Http,
     registry: &Registry,
-    request: &ModelRequest,
+    request: ModelRequest,
     sink: &mpsc::Sender<Vec<ModelEvent>>,
 ) -> Result<(), Stop> {
+    let request = &images::fitted(request, registry.options().resize_images).await;
     let credential = registry.credential(&request.model).await?;
     let outcome = match request.model.api.as_str() {
         openai_completions::API => openai_completions::ask(http, registry, request, &credential, sink).await,
@@ -149,6 +157,6 @@ fn body_of(request: &ModelRequest, cache: CacheRetention, options: &RequestOptio
         google::API | google::vertex::API => google::body_of(request, options),
         mistral::API => mistral::body_of(request, cache),
         bedrock::API => bedrock::body_of(request, cache, options),
-        _ => anthropic::body_of(request, cache, options),
+        _ => anthropic::body_of(request, cache, options, None),
     }
 }

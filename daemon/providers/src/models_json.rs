@@ -349,6 +349,7 @@ fn merge(
             max_tokens: own.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
             headers: None,
             compat: layered(config.compat.as_ref(), own.compat.as_ref()),
+            input_limits: None,
             id: own.id,
         };
         specs.insert(spec.id.clone(), spec);

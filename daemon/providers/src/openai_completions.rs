@@ -115,6 +115,11 @@ pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump:
 }
 
 #[cfg(test)]
+pub(crate) fn headers_of(request: &ModelRequest, cache: CacheRetention) -> HeaderMap {
+    headers(request, &Compat::of(&request.model), cache, &crate::proof::credential()).expect("headers")
+}
+
+#[cfg(test)]
 pub(crate) fn body_of(
     request: &ModelRequest,
     cache: CacheRetention,

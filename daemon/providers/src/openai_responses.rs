@@ -23,6 +23,7 @@ mod records;
 mod request;
 mod stream;
 
+use atomic_protocol::json::{Fields, Raw};
 use atomic_protocol::model::{ModelEvent, ModelRequest};
 use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
@@ -52,11 +53,18 @@ pub(crate) async fn ask(
     let cache = options.cache(&credential.env);
     let url = endpoint::address(model, credential, "/responses")?;
     let headers = headers(request, &compat, cache, credential)?;
-    let body = request::body(request, &compat, cache, &model.id, registry.sampling_params(model));
+    let sampling = registry.sampling_params(model);
+    let body = request::body(request, &compat, cache, &model.id, sampling);
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
-    let mut answer = stream::Answer::new(model, true);
+    let mut answer = stream::Answer::new(model, Some(asked_tier(sampling)));
     pump(http::events(response), &mut answer, options.deadline, sink).await
+}
+
+/// The tier of service that the user's `samplingParams` ask for (`{"service_tier": "flex"}`), else nothing.
+fn asked_tier(sampling: Option<&Raw>) -> String {
+    let fields = sampling.and_then(|sampling| Fields::parse(sampling.as_str()).ok()).unwrap_or_default();
+    fields.str("service_tier").unwrap_or_default().into_owned()
 }
 
 /// In rising order: those that lead a session's requests to the same machine, ours, the model's, the user's.
@@ -81,7 +89,12 @@ fn headers(
 
 #[cfg(test)]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
-    stream::Answer::new(model, true)
+    stream::Answer::new(model, Some(String::new()))
+}
+
+#[cfg(test)]
+pub(crate) fn headers_of(request: &ModelRequest, cache: CacheRetention) -> HeaderMap {
+    headers(request, &Compat::of(&request.model), cache, &crate::proof::credential()).expect("headers")
 }
 
 #[cfg(test)]

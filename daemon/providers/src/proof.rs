@@ -7,6 +7,7 @@ use atomic_protocol::message::Message;
 use atomic_protocol::model::{Model, ModelEvent, ModelFailure, ModelRequest, ModelSpec, ThinkingLevel};
 use atomic_protocol::tool::ToolSpec;
 
+use crate::auth::{Credential, Scheme, Secret, Source};
 use crate::pump::{Flow, Mapper};
 use crate::sse;
 
@@ -74,6 +75,17 @@ pub(crate) fn request(spec: &str, messages: &[&str]) -> ModelRequest {
         messages: messages.iter().map(|text| Message::parse(&Raw::parse(text).unwrap()).unwrap()).collect(),
         tools: Arc::from([]),
         session_id: "session".into(),
+    }
+}
+
+/// A key and nothing else.
+pub(crate) fn credential() -> Credential {
+    Credential {
+        key: Some(Secret("key".into())),
+        scheme: Scheme::ApiKey,
+        source: Source::Stored,
+        headers: Vec::new(),
+        env: crate::Env::default(),
     }
 }
 

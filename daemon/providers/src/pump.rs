@@ -58,8 +58,12 @@ pub(crate) async fn send(sink: &mpsc::Sender<Vec<ModelEvent>>, batch: Vec<ModelE
     sink.send(batch).await.map_err(|_| Stop::SinkClosed)
 }
 
+/// So many deadlines without a word end an answer that is only kept alive: providers send events for that too, and a
+/// model may well think in silence for longer than one.
+const SILENT_DEADLINES: u32 = 4;
+
 /// Reads `pieces` to the terminal event. `deadline` is the longest time without progress; keep-alive comments are none,
-/// and it does not run while the sink is full.
+/// events that say nothing are one for [`SILENT_DEADLINES`] at most, and it does not run while the sink is full.
 pub(crate) async fn pump<S>(
     mut pieces: S,
     mapper: &mut impl Mapper,
@@ -71,10 +75,12 @@ where
 {
     let mut decoder = Decoder::default();
     let mut last_progress = Instant::now();
+    let mut last_word = last_progress;
     loop {
         let piece = match deadline {
             Some(deadline) => {
-                timeout_at(last_progress + deadline, pieces.next()).await.unwrap_or_else(|_| {
+                let end = (last_progress + deadline).min(last_word + deadline * SILENT_DEADLINES);
+                timeout_at(end, pieces.next()).await.unwrap_or_else(|_| {
                     Some(Err(ModelFailure::new(silence("the answer made no progress", deadline))))
                 })
             }
@@ -99,6 +105,7 @@ where
         }
         if !batch.is_empty() {
             send(sink, batch).await?;
+            last_word = Instant::now();
         }
         match (outcome?, ended) {
             (Flow::Ended, ended) => {

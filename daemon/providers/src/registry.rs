@@ -61,6 +61,8 @@ pub struct RequestOptions {
     pub cache_retention: Option<CacheRetention>,
     /// Thinking tokens for levels minimal, low, medium and high, for models that take a budget. `None`: the default.
     pub thinking_budgets: [Option<u64>; 4],
+    /// Images that are larger than the model takes are made smaller.
+    pub resize_images: bool,
 }
 
 /// Longest silence of a provider when settings do not say.
@@ -78,7 +80,12 @@ impl RequestOptions {
 
 impl Default for RequestOptions {
     fn default() -> Self {
-        RequestOptions { deadline: Some(STREAM_DEADLINE), cache_retention: None, thinking_budgets: [None; 4] }
+        RequestOptions {
+            deadline: Some(STREAM_DEADLINE),
+            cache_retention: None,
+            thinking_budgets: [None; 4],
+            resize_images: true,
+        }
     }
 }
 
@@ -104,6 +111,8 @@ pub struct Registry {
     demo: bool,
     /// Local servers that this session asked for, and what they have.
     local: Arc<IndexMap<&'static str, Local>>,
+    /// In place of those it was made with.
+    options: Option<Arc<RequestOptions>>,
 }
 
 struct Shared {
@@ -130,7 +139,13 @@ impl Registry {
     /// [`Registry::warnings`]. `auth.json` is read anew whenever a key is looked up, so a new key needs no reload.
     pub fn load(setup: Setup) -> Registry {
         let file = ModelsFile::read(&setup.agent_dir.join("models.json"), None);
-        Registry { shared: Shared::new(setup, file), api_key: None, demo: false, local: Arc::default() }
+        Registry {
+            shared: Shared::new(setup, file),
+            api_key: None,
+            demo: false,
+            local: Arc::default(),
+            options: None,
+        }
     }
 
     /// This view with `models.json` read anew (blocking, one small file), and what is wrong with it. A wrong file changes
@@ -179,9 +194,16 @@ impl Registry {
         self
     }
 
+    /// This view with other options.
+    #[must_use]
+    pub fn with_options(mut self, options: RequestOptions) -> Registry {
+        self.options = Some(Arc::new(options));
+        self
+    }
+
     /// What the session's settings say about requests.
     pub fn options(&self) -> &RequestOptions {
-        &self.shared.setup.options
+        self.options.as_deref().unwrap_or(&self.shared.setup.options)
     }
 
     pub(crate) fn env(&self) -> &Env {

@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use atomic_agent::compaction::Parameters;
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{Budget, CompactionPolicy, FallbackModel, Limits, Reloaded, RetryPolicy};
 use atomic_protocol::cli::SessionOptions;
 use atomic_protocol::link::FromDaemon;
-use atomic_protocol::model::Model;
-use atomic_providers::Registry;
+use atomic_protocol::model::{Model, ThinkingLevel};
+use atomic_providers::{Env, Registry, RequestOptions, STREAM_DEADLINE};
+use atomic_tools::SessionEnv;
 
 use super::Opening;
 use super::actor::Actor;
@@ -133,6 +135,42 @@ pub(super) fn limits(settings: &LimitSettings, options: &SessionOptions) -> Limi
     Limits { run, session: settings.session, priced: atomic_providers::price_is_known }
 }
 
+/// The providers' part of the settings.
+pub(super) fn request_options(settings: &Settings) -> RequestOptions {
+    let budget = |level| settings.thinking_budgets.get(&level).copied();
+    RequestOptions {
+        deadline: match settings.stream_deadline_ms {
+            None => Some(STREAM_DEADLINE),
+            Some(0) => None,
+            Some(millis) => Some(Duration::from_millis(millis)),
+        },
+        thinking_budgets: [
+            budget(ThinkingLevel::Minimal),
+            budget(ThinkingLevel::Low),
+            budget(ThinkingLevel::Medium),
+            budget(ThinkingLevel::High),
+        ],
+        resize_images: settings.image_auto_resize,
+        ..RequestOptions::default()
+    }
+}
+
+/// The variables that providers see: the session's, with the proxy of the settings where the session names none.
+pub(super) fn provider_env(env: &SessionEnv, settings: &Settings) -> Env {
+    let own: Env = env
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+        .collect();
+    let Some(proxy) = &settings.http_proxy else { return own };
+    let named = |name: &str| own.get(name).or_else(|| own.get(&name.to_lowercase())).is_some();
+    let added: Vec<(String, String)> = ["HTTP_PROXY", "HTTPS_PROXY"]
+        .into_iter()
+        .filter(|name| !named(name))
+        .map(|name| (name.to_owned(), proxy.clone()))
+        .collect();
+    own.overlay(added.iter().map(|(name, value)| (name, value)))
+}
+
 /// What a reload found.
 struct Found {
     inputs: Inputs,
@@ -158,6 +196,7 @@ impl Actor {
             let mut notices = Vec::new();
             let inputs = Inputs::load(agent_dir, opening, cwd, Some((&settings, &resources)), &mut notices);
             let (registry, warnings) = registry.reloaded();
+            let registry = registry.with_options(request_options(&inputs.settings));
             notices.extend(warnings);
             let (scope, warnings) = shape::scope(&registry, &opening.options, &inputs.settings);
             notices.extend(warnings);
@@ -188,6 +227,7 @@ impl Actor {
         });
         self.environment.shell_path = settings.shell_path.clone().map(PathBuf::from);
         self.environment.shell_command_prefix = settings.shell_command_prefix.clone();
+        self.environment.resize_images = settings.image_auto_resize;
         self.settings = inputs.settings;
         self.resources = inputs.resources;
         self.registry = registry;

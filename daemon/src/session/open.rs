@@ -13,7 +13,7 @@ use atomic_protocol::cli::{self, Invocation, SessionOptions};
 use atomic_protocol::entry::{EntryId, Header};
 use atomic_protocol::link::{Hello, OsText};
 use atomic_protocol::model::ThinkingLevel;
-use atomic_providers::{Env, Registry, Setup};
+use atomic_providers::{Registry, Setup};
 use atomic_session_store::{self as store, Store};
 use atomic_tools::{SessionEnv, ToolEnvironment};
 
@@ -609,14 +609,10 @@ impl Work {
         let mut notices = Vec::new();
         let inputs = Inputs::load(&daemon.agent_dir, &opening, &cwd, None, &mut notices);
         let settings = &inputs.settings;
-        let provider_env: Env = opening
-            .env
-            .iter()
-            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
-            .collect();
         // Pi's summaries count as they do there for those who work with summaries; else nothing of a conversation is hidden by
         // what this program's other strategy did not write.
         store.take_unmarked_summaries(settings.compaction.strategy == Strategy::Summary);
+        let provider_env = inputs::provider_env(&opening.env, settings);
         let context = store::context(&store);
         let registry = Registry::load(Setup {
             agent_dir: daemon.agent_dir.clone(),
@@ -624,6 +620,7 @@ impl Work {
             pool: daemon.pool.clone(),
             ..Setup::default()
         });
+        let registry = registry.with_options(inputs::request_options(settings));
         notices.extend(registry.warnings().iter().cloned());
         let saved = context.model.as_ref();
         let asked = Asked { options, saved, reattached, settings };
@@ -671,6 +668,7 @@ impl Work {
             session_file: file.clone(),
             shell_path: settings.shell_path.clone().map(PathBuf::from),
             shell_command_prefix: settings.shell_command_prefix.clone(),
+            resize_images: settings.image_auto_resize,
             umask: opening.umask,
             children: daemon.children.clone(),
         };

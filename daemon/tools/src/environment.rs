@@ -77,6 +77,8 @@ pub struct ToolEnvironment {
     pub shell_path: Option<PathBuf>,
     /// The `shellCommandPrefix` setting: put before each command, on a line of its own.
     pub shell_command_prefix: Option<String>,
+    /// The `images.autoResize` setting: images larger than models take are made smaller.
+    pub resize_images: bool,
     /// The umask of the session's caller: children run with it and new files get it. The daemon's own is strict, so that
     /// what it keeps itself is private; a user's files are not its own. `None`: the process's (Windows has none).
     pub umask: Option<u32>,
@@ -143,6 +145,7 @@ mod tests {
             session_file: None,
             shell_path: None,
             shell_command_prefix: None,
+            resize_images: true,
             umask: None,
             children: Children::without_guard(),
         };

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::Path;
 
+use atomic_images::{Fitted, Limits, fit};
 use atomic_protocol::image;
 use base64::Engine as _;
 use serde::Serialize;
@@ -18,6 +19,8 @@ use crate::{Block, ToolOutput, paths, process};
 
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
+/// Largest image file that is read. The photographs of today's cameras have less.
+const MAX_IMAGE_BYTES: u64 = 64 << 20;
 /// What is kept of the chosen lines: more than any result can show, so cutting it again gives the right end.
 const KEPT: usize = 2 * MAX_BYTES;
 
@@ -38,7 +41,7 @@ pub(crate) fn run(
     let sniffed = (&mut file).take(image::SNIFF_BYTES as u64).read_to_end(&mut start);
     sniffed.map_err(|error| ToolError::os("read", &path, error))?;
     if let Some(mime_type) = image::mime_type(&start) {
-        return read_image(&path, file, start, mime_type);
+        return read_image(&path, file, start, mime_type, environment.resize_images);
     }
     let first = count_argument(arguments, "offset").map_or(0, |offset| offset.saturating_sub(1));
     let count = count_argument(arguments, "limit");
@@ -73,18 +76,28 @@ fn read_image(
     mut file: File,
     mut bytes: Vec<u8>,
     mime_type: &str,
+    resize: bool,
 ) -> Result<ToolOutput, ToolError> {
-    let note = format!("Read image file [{mime_type}]");
-    let largest = image::MAX_BASE64 / 4 * 3;
-    let read = (&mut file).take(largest + 1).read_to_end(&mut bytes);
+    let read = (&mut file).take(MAX_IMAGE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| ToolError::os("read", path, error))?;
-    if image::base64_length(bytes.len() as u64) > image::MAX_BASE64 {
-        let omitted = "[Image omitted: could not be resized below the inline image size limit.]";
-        return Ok(ToolOutput::text(format!("{note}\n{omitted}")));
+    let limits = if resize {
+        Limits::default()
+    } else {
+        Limits { max_width: u32::MAX, max_height: u32::MAX, ..Limits::default() }
+    };
+    let length = bytes.len() as u64;
+    let too_large = length > MAX_IMAGE_BYTES || (!resize && image::base64_length(length) > image::MAX_BASE64);
+    let fitted = if too_large { Err(atomic_images::Error::TooLarge) } else { fit(&bytes, &limits) };
+    match fitted {
+        Err(why) => Ok(ToolOutput::text(format!("Read image file [{mime_type}]\n{why}"))),
+        Ok(Fitted { bytes: new, mime_type, note }) => {
+            let data = base64::engine::general_purpose::STANDARD.encode(new.as_ref().unwrap_or(&bytes));
+            let image = Block::Image { data, mime_type: mime_type.to_owned() };
+            let note = note.map_or(String::new(), |note| format!("\n{note}"));
+            let text = Block::text(format!("Read image file [{mime_type}]{note}"));
+            Ok(ToolOutput { content: vec![text, image], ..ToolOutput::default() })
+        }
     }
-    let data = base64::engine::general_purpose::STANDARD.encode(&bytes);
-    let image = Block::Image { data, mime_type: mime_type.to_owned() };
-    Ok(ToolOutput { content: vec![Block::text(note), image], ..ToolOutput::default() })
 }
 
 /// The chosen lines of a file and what is known of the whole.
@@ -255,22 +268,50 @@ mod tests {
         assert_eq!(text(&place.call("read", json!({"path":"border"})).await), wide);
     }
 
+    /// Noise of so many pixels as a PNG: three bytes each, and nothing that compresses.
+    fn noise(width: u32, height: u32) -> Vec<u8> {
+        let mut state = 1_u32;
+        let picture = ::image::RgbImage::from_fn(width, height, |_, _| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ::image::Rgb([(state >> 24) as u8, (state >> 16) as u8, (state >> 8) as u8])
+        });
+        let mut png = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut png, ::image::ImageFormat::Png).unwrap();
+        png.into_inner()
+    }
+
     #[tokio::test]
-    async fn images_are_blocks_and_too_large_ones_a_note() {
+    async fn images_are_blocks_and_large_ones_become_smaller() {
+        const OMITTED: &str = "[Image omitted: could not be resized below the inline image size limit.]";
         let place = Place::new();
-        place.write("a.gif", b"GIF89a-rest");
+        let small = noise(20, 10);
+        // The name does not count.
+        place.write("a.gif", &small);
         let output = place.call("read", json!({"path":"a.gif"})).await;
-        assert_eq!(text(&output), "Read image file [image/gif]");
-        let image = Block::Image { data: "R0lGODlhLXJlc3Q=".into(), mime_type: "image/gif".into() };
-        assert_eq!(output.content[1], image);
-        let mut large = b"GIF89a".to_vec();
-        large.resize(3_538_944 + 1, 0);
-        place.write("b.gif", &large);
-        let output = place.call("read", json!({"path":"b.gif"})).await;
-        assert_eq!(output.content.len(), 1);
-        assert!(
-            text(&output)
-                .ends_with("\n[Image omitted: could not be resized below the inline image size limit.]")
+        assert_eq!(text(&output), "Read image file [image/png]");
+        let data = base64::engine::general_purpose::STANDARD.encode(&small);
+        assert_eq!(output.content[1], Block::Image { data, mime_type: "image/png".into() });
+
+        place.write("wide.png", noise(2500, 4));
+        let output = place.call("read", json!({"path":"wide.png"})).await;
+        let note = "[Image: original 2500x4, displayed at 2000x3. Multiply coordinates by 1.25 to map to original image.]";
+        assert_eq!(text(&output), format!("Read image file [image/png]\n{note}"));
+
+        place.write("heavy.png", noise(1200, 1100));
+        let output = place.call("read", json!({"path":"heavy.png"})).await;
+        assert_eq!(text(&output), "Read image file [image/jpeg]");
+        assert!(matches!(&output.content[1], Block::Image { mime_type, .. } if mime_type == "image/jpeg"));
+        let environment = ToolEnvironment { resize_images: false, ..place.environment() };
+        let arguments = json!({"path":"heavy.png"}).as_object().unwrap().clone();
+        let output = run(&arguments, &environment, &CancellationToken::new()).unwrap();
+        assert_eq!(text(&output), format!("Read image file [image/png]\n{OMITTED}"));
+
+        place.write("broken.png", &small[..small.len() / 2]);
+        let output = place.call("read", json!({"path":"broken.png"})).await;
+        assert_eq!((output.content.len(), output.is_error), (1, false));
+        assert_eq!(
+            text(&output),
+            "Read image file [image/png]\n[Image omitted: could not be converted to a supported inline image format.]"
         );
     }
 

@@ -57,6 +57,7 @@ impl Place {
             session_file: None,
             shell_path: None,
             shell_command_prefix: None,
+            resize_images: true,
             umask: None,
             children: Children::without_guard(),
         }

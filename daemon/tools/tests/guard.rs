@@ -45,6 +45,7 @@ mod unix {
             session_file: None,
             shell_path: None,
             shell_command_prefix: None,
+            resize_images: true,
             umask: None,
             children: Children::new(std::env::current_exe().expect("the test's own program")),
         };

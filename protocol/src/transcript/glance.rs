@@ -59,6 +59,7 @@ impl Glance<'_> {
                 response_model: None,
                 raw_stop_reason: None,
                 error_message: None,
+                diagnostics: None,
                 end_turn: None,
             }),
             _ => return None,

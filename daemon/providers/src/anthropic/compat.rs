@@ -15,6 +15,8 @@ pub(super) struct Compat {
     pub(super) session_affinity: bool,
     /// Tools may carry a cache mark.
     pub(super) cache_on_tools: bool,
+    /// `temperature` is taken, while the model does not think.
+    pub(super) temperature: bool,
     /// The model decides itself how long it thinks; we give an effort, not a budget.
     pub(super) adaptive_thinking: bool,
     /// Thinking without a signature may go back.
@@ -49,6 +51,7 @@ impl Compat {
             long_cache: flag("supportsLongCacheRetention", true),
             session_affinity: flag("sendSessionAffinityHeaders", false),
             cache_on_tools: flag("supportsCacheControlOnTools", true),
+            temperature: flag("supportsTemperature", true),
             adaptive_thinking: flag("forceAdaptiveThinking", false),
             empty_signature: flag("allowEmptySignature", false),
             fallbacks: fallbacks.iter().filter_map(read_fallback).collect(),

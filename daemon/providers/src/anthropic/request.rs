@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 
-use atomic_protocol::json::{Fields, ObjectWriter, repair_surrogates, write_string};
+use atomic_protocol::json::{Fields, ObjectWriter, Raw, repair_surrogates, write_string};
 use atomic_protocol::model::{Model, ModelRequest, ThinkingLevel};
 use atomic_protocol::tool::ToolSpec;
 
 use super::compat::Compat;
+use crate::body::{overridden, without};
 use crate::estimate;
 use crate::registry::CacheRetention;
 use crate::thinking_budget;
@@ -25,6 +26,7 @@ pub(super) fn body(
     compat: &Compat,
     cache: CacheRetention,
     budgets: &[Option<u64>; 4],
+    sampling: Option<&Raw>,
 ) -> Vec<u8> {
     let model = &*request.model;
     let mark: Option<&[u8]> = match cache {
@@ -68,7 +70,14 @@ pub(super) fn body(
         out.push(b']');
     }
     object.end();
-    out
+    match sampling {
+        // The provider refuses a temperature beside thinking, and some models refuse it always.
+        Some(sampling) if !compat.temperature || request.thinking != ThinkingLevel::Off => {
+            overridden(out, &without(sampling, "temperature"))
+        }
+        Some(sampling) => overridden(out, sampling),
+        None => out,
+    }
 }
 
 fn thinking(
@@ -345,7 +354,7 @@ pub(super) mod tests {
     }
 
     fn written(request: &ModelRequest, cache: CacheRetention) -> String {
-        String::from_utf8(body(request, &Compat::of(&request.model), cache, &[None; 4])).unwrap()
+        String::from_utf8(body(request, &Compat::of(&request.model), cache, &[None; 4], None)).unwrap()
     }
 
     const PLAIN: &str = r#"{"id":"m","provider":"p","api":"anthropic-messages","input":["text","image"],"contextWindow":200000,"maxTokens":32000}"#;
@@ -446,7 +455,8 @@ pub(super) mod tests {
         }
         let mut own = request(&format!(r#"{{"id":"m","maxTokens":32000,{budget}}}"#), &[]);
         own.thinking = High;
-        let body = body(&own, &Compat::of(&own.model), CacheRetention::None, &[None, None, None, Some(3000)]);
+        let body =
+            body(&own, &Compat::of(&own.model), CacheRetention::None, &[None, None, None, Some(3000)], None);
         assert!(String::from_utf8(body).unwrap().contains(r#""budget_tokens":3000"#));
     }
 }

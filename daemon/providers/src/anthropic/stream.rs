@@ -7,42 +7,30 @@ use atomic_protocol::model::{Model, ModelCost, ModelEvent, ModelFailure};
 use serde::Deserialize;
 
 use super::compat::Fallback;
+use crate::blocks::{Blocks, Kind, Numbered, Redacted, withheld};
 use crate::cost;
+use crate::diagnostic;
 use crate::http::cut;
-use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text, filled};
 
-/// Shown in place of thinking that the provider withheld.
-const REDACTED: &str = "[Reasoning redacted]";
+/// The name of what the provider says about changes of its input.
+const DIAGNOSTIC: &str = "anthropic_input_transformations";
 
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
     prices: ModelCost,
     fallbacks: Vec<Fallback>,
-    started: bool,
+    blocks: Blocks,
     usage: Usage,
     long_writes: u64,
-    open: Vec<Open>,
-    /// Blocks begun so far: the position of the next one in our list.
-    begun: usize,
+    open: Numbered,
     stop: Option<Stopped>,
-}
-
-/// A block that has begun and not ended. Of text nobody needs the past.
-struct Open {
-    theirs: u64,
-    index: usize,
-    kind: Kind,
-}
-
-enum Kind {
-    Text,
-    Thinking { signature: String },
-    Redacted { data: String },
-    Call { json: String, whole: Option<Raw> },
+    /// What the provider changed of the request.
+    changes: Option<Raw>,
 }
 
 struct Stopped {
@@ -56,31 +44,38 @@ impl<'m> Answer<'m> {
             model,
             prices: model.cost.clone(),
             fallbacks,
-            started: false,
+            blocks: Blocks::default(),
             usage: Usage::default(),
             long_writes: 0,
-            open: Vec::new(),
-            begun: 0,
+            open: Numbered::default(),
             stop: None,
+            changes: None,
         }
     }
 
     fn start(&mut self, message: Option<WireMessage<'_>>, out: &mut Vec<ModelEvent>) {
         let message = message.unwrap_or_default();
-        if !self.started {
-            self.started = true;
-            let other =
-                message.model.map(Text::owned).filter(|name| !name.is_empty() && *name != self.model.id);
-            if let Some(fallback) =
-                self.fallbacks.iter().find(|fallback| Some(&fallback.model) == other.as_ref())
-            {
-                self.prices = fallback.cost.clone().unwrap_or_else(|| self.prices.clone());
+        if !self.blocks.started() {
+            let name = message.model.as_deref();
+            let fallback = self.fallbacks.iter().find(|fallback| Some(fallback.model.as_str()) == name);
+            if let Some(cost) = fallback.and_then(|fallback| fallback.cost.as_ref()) {
+                self.prices = cost.clone();
             }
-            let response_id = message.id.map(Text::owned).filter(|id| !id.is_empty());
-            out.push(ModelEvent::Start { response_id, response_model: other });
+            self.blocks.start(self.model, message.id.as_deref(), name, out);
         }
         if let Some(usage) = message.usage {
             self.count(&usage, out);
+        }
+        self.transformed(message.input_transformations);
+    }
+
+    /// The newest list is the whole one; an empty one says nothing.
+    fn transformed(&mut self, list: Option<Vec<WireChange<'_>>>) {
+        if let Some(list) = list.filter(|list| !list.is_empty()) {
+            self.changes =
+                Some(diagnostic::transformations(list.iter().map(|change| {
+                    [("type", &change.kind), ("path", &change.path), ("reason", &change.reason)]
+                })));
         }
     }
 
@@ -109,45 +104,42 @@ impl<'m> Answer<'m> {
 
     fn begin(&mut self, theirs: u64, block: WireBlock<'_>, out: &mut Vec<ModelEvent>) {
         self.start(None, out);
-        self.end(theirs, out);
-        let index = self.begun;
-        let kind = match &*block.kind {
+        self.open.end(theirs, out);
+        let (index, kind) = match &*block.kind {
             "text" => {
-                out.push(ModelEvent::TextStart { index });
+                let index = self.blocks.text(out);
                 if let Some(delta) = filled(block.text) {
                     out.push(ModelEvent::TextDelta { index, delta });
                 }
-                Kind::Text
+                (index, Kind::Text)
             }
             "thinking" => {
-                out.push(ModelEvent::ThinkingStart { index });
+                let index = self.blocks.thinking(out);
                 if let Some(delta) = filled(block.thinking) {
                     out.push(ModelEvent::ThinkingDelta { index, delta });
                 }
-                Kind::Thinking { signature: block.signature.map(Text::owned).unwrap_or_default() }
+                (index, Kind::Thinking { signature: block.signature.map(Text::owned).unwrap_or_default() })
             }
             "redacted_thinking" => {
-                out.push(ModelEvent::ThinkingStart { index });
-                out.push(ModelEvent::ThinkingDelta { index, delta: REDACTED.to_owned() });
-                Kind::Redacted { data: block.data.map(Text::owned).unwrap_or_default() }
+                let index = self.blocks.thinking(out);
+                out.push(withheld(index));
+                let data = block.data.map(Text::owned).unwrap_or_default();
+                (index, Kind::Redacted(Redacted::Text(data)))
             }
             "tool_use" => {
                 let id = block.id.map(Text::owned).unwrap_or_default();
                 let name = block.name.map(Text::owned).unwrap_or_default();
-                out.push(ModelEvent::ToolCallStart { index, id, name });
-                Kind::Call { json: String::new(), whole: block.input }
+                (self.blocks.call(id, name, out), Kind::Call { json: String::new(), whole: block.input })
             }
             // Blocks of the provider's own tools: nothing a session could keep or send back.
             _ => return,
         };
-        self.begun += 1;
-        self.open.push(Open { theirs, index, kind });
+        self.open.begin(theirs, index, kind, out);
     }
 
     fn grow(&mut self, theirs: u64, delta: WireDelta<'_>, out: &mut Vec<ModelEvent>) {
-        let Some(open) = self.open.iter_mut().find(|open| open.theirs == theirs) else { return };
-        let index = open.index;
-        match (&mut open.kind, &*delta.kind) {
+        let Some((index, kind)) = self.open.get(theirs) else { return };
+        match (kind, &*delta.kind) {
             (Kind::Text, "text_delta") => {
                 if let Some(delta) = filled(delta.text) {
                     out.push(ModelEvent::TextDelta { index, delta });
@@ -171,27 +163,6 @@ impl<'m> Answer<'m> {
         }
     }
 
-    fn end(&mut self, theirs: u64, out: &mut Vec<ModelEvent>) {
-        let Some(at) = self.open.iter().position(|open| open.theirs == theirs) else { return };
-        let Open { index, kind, .. } = self.open.remove(at);
-        out.push(match kind {
-            Kind::Text => ModelEvent::TextEnd { index, signature: None },
-            Kind::Thinking { signature } => {
-                let signature = Some(signature).filter(|signature| !signature.is_empty());
-                ModelEvent::ThinkingEnd { index, signature, redacted: false }
-            }
-            Kind::Redacted { data } => {
-                ModelEvent::ThinkingEnd { index, signature: Some(data), redacted: true }
-            }
-            Kind::Call { json, whole } => {
-                let text =
-                    if json.trim().is_empty() { whole.as_ref().map_or("", Raw::as_str) } else { &json };
-                let arguments = partial_json::arguments(text);
-                ModelEvent::ToolCallEnd { index, arguments, thought_signature: None }
-            }
-        });
-    }
-
     fn stopped(&mut self, delta: &WireDelta<'_>) -> Result<(), ModelFailure> {
         let Some(word) = delta.stop_reason.as_deref() else { return Ok(()) };
         let (reason, usual) = match word {
@@ -205,11 +176,11 @@ impl<'m> Answer<'m> {
                     || format!("The provider stopped the answer for safety reasons (stop reason: {word})."),
                     cut,
                 );
-                return Err(ModelFailure { raw_reason: Some(word.to_owned()), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(word.to_owned(), text));
             }
             other => {
                 let text = format!("Unhandled stop reason: {}", cut(other));
-                return Err(ModelFailure { raw_reason: Some(cut(other)), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(cut(other), text));
             }
         };
         self.stop = Some(Stopped { reason, raw: (!usual).then(|| word.to_owned()) });
@@ -217,12 +188,13 @@ impl<'m> Answer<'m> {
     }
 
     fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<Flow, ModelFailure> {
-        while let Some(theirs) = self.open.first().map(|open| open.theirs) {
-            self.end(theirs, out);
-        }
+        self.open.end_all(out);
         let Some(Stopped { reason, raw }) = self.stop.take() else {
             return Err(ModelFailure::new("Anthropic stream ended without a stop reason"));
         };
+        if let Some(details) = self.changes.take() {
+            out.push(ModelEvent::Diagnostic { kind: DIAGNOSTIC.to_owned(), details });
+        }
         out.push(ModelEvent::Done { reason, raw_reason: raw, end_turn: None });
         Ok(Flow::Ended)
     }
@@ -241,13 +213,14 @@ impl<'m> Answer<'m> {
             "content_block_start" => {
                 self.begin(wire.index.0.unwrap_or(0), wire.content_block.unwrap_or_default(), out);
             }
-            "content_block_stop" => self.end(wire.index.0.unwrap_or(0), out),
+            "content_block_stop" => self.open.end(wire.index.0.unwrap_or(0), out),
             "message_start" => self.start(wire.message, out),
             "message_delta" => {
                 self.start(None, out);
                 if let Some(usage) = &wire.usage {
                     self.count(usage, out);
                 }
+                self.transformed(wire.input_transformations);
                 self.stopped(&wire.delta.unwrap_or_default())?;
             }
             "message_stop" => {
@@ -277,25 +250,16 @@ impl Mapper for Answer<'_> {
             _ => return Ok(Flow::More),
         }
         let text = &*event.data;
-        match serde_json::from_str::<Wire<'_>>(text) {
-            Ok(wire) => self.record(event.name, wire, text, out),
-            Err(error) => {
-                let mended = partial_json::record(text);
-                let wire = mended.as_deref().and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok());
-                let wire = wire.ok_or_else(|| {
-                    ModelFailure::new(format!(
-                        "The provider sent an event that cannot be read ({error}): {}",
-                        cut(text)
-                    ))
-                })?;
-                self.record(event.name, wire, text, out)
-            }
-        }
+        record::read::<Wire<'static>, _>(text, |wire| self.record(event.name, wire, text, out))?
     }
 
     fn at_end(&mut self, _: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         Err(ModelFailure::new("Anthropic stream ended before message_stop"))
     }
+}
+
+impl Record for Wire<'static> {
+    type Of<'a> = Wire<'a>;
 }
 
 #[derive(Deserialize, Default)]
@@ -311,6 +275,19 @@ struct Wire<'a> {
     #[serde(borrow)]
     message: Option<WireMessage<'a>>,
     usage: Option<WireUsage>,
+    #[serde(borrow)]
+    input_transformations: Option<Vec<WireChange<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireChange<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -367,6 +344,8 @@ struct WireMessage<'a> {
     #[serde(borrow)]
     model: Option<Text<'a>>,
     usage: Option<WireUsage>,
+    #[serde(borrow)]
+    input_transformations: Option<Vec<WireChange<'a>>>,
 }
 
 #[derive(Deserialize, Default)]

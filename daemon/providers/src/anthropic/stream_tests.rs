@@ -1,8 +1,8 @@
 //! Streams as the provider sends them, cut at every byte, and what becomes of them.
 
 use super::*;
+use crate::proof::{self, Outcome};
 use crate::pump::{Stop, pump};
-use atomic_protocol::model::ModelSpec;
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -10,40 +10,12 @@ use tokio::sync::mpsc;
 const WHOLE: &str = include_str!("fixtures/whole.sse");
 
 fn model() -> Model {
-    let spec = r#"{"id":"m","cost":{"input":1,"output":10,"cacheRead":0.1,"cacheWrite":1.25}}"#;
-    Model::from_spec(serde_json::from_str::<ModelSpec>(spec).unwrap())
+    proof::model(r#"{"id":"m","cost":{"input":1,"output":10,"cacheRead":0.1,"cacheWrite":1.25}}"#)
 }
 
-/// Feeds the pieces through decoder and mapper as the pump does.
-fn run<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<ModelEvent>, Option<ModelFailure>) {
+fn run<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let model = model();
-    let mut answer = Answer::new(&model, Vec::new());
-    let mut decoder = sse::Decoder::default();
-    let mut events = Vec::new();
-    let mut outcome = Ok(Flow::More);
-    for piece in pieces {
-        let each = |event: sse::Event<'_>| {
-            outcome = answer.event(&event, &mut events);
-            outcome == Ok(Flow::More)
-        };
-        decoder.push(piece, each).unwrap();
-        if outcome != Ok(Flow::More) {
-            break;
-        }
-    }
-    if outcome == Ok(Flow::More) {
-        let each = |event: sse::Event<'_>| {
-            outcome = answer.event(&event, &mut events);
-            outcome == Ok(Flow::More)
-        };
-        decoder.finish(each).unwrap();
-    }
-    let failure = match outcome {
-        Ok(Flow::Ended) => None,
-        Ok(Flow::More) => answer.at_end(&mut events).err(),
-        Err(failure) => Some(failure),
-    };
-    (events, failure)
+    proof::run(Answer::new(&model, Vec::new()), pieces)
 }
 
 /// Each record as an event named by its type.
@@ -76,7 +48,7 @@ fn expected() -> Vec<ModelEvent> {
         ModelEvent::ThinkingDelta { index: 0, delta: "see".into() },
         ModelEvent::ThinkingEnd { index: 0, signature: Some("sig1sig2".into()), redacted: false },
         ModelEvent::ThinkingStart { index: 1 },
-        ModelEvent::ThinkingDelta { index: 1, delta: REDACTED.into() },
+        ModelEvent::ThinkingDelta { index: 1, delta: "[Reasoning redacted]".into() },
         ModelEvent::ThinkingEnd { index: 1, signature: Some("opaque".into()), redacted: true },
         ModelEvent::TextStart { index: 2 },
         text(2, "Grüße "),
@@ -100,14 +72,8 @@ fn expected() -> Vec<ModelEvent> {
 
 #[test]
 fn a_stream_cut_anywhere_gives_the_same_events() {
-    for text in [WHOLE.to_owned(), WHOLE.replace('\n', "\r\n"), WHOLE.replace('\n', "\r")] {
-        let bytes = text.as_bytes();
-        assert_eq!(run([bytes]), (expected(), None));
-        assert_eq!(run(bytes.chunks(1)), (expected(), None));
-        for at in 0..=bytes.len() {
-            assert_eq!(run([&bytes[..at], &bytes[at..]]), (expected(), None), "cut at {at}");
-        }
-    }
+    let model = model();
+    proof::cut_anywhere(WHOLE, || Answer::new(&model, Vec::new()), &(expected(), None));
 }
 
 #[test]
@@ -296,4 +262,38 @@ async fn the_deadline_rests_while_the_sink_is_full() {
     }
     assert_eq!((count, task.await.unwrap()), (3, Ok(())));
     drop(feed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_only_kept_alive_ends() {
+    let (feed, pieces) = mpsc::unbounded_channel();
+    let (sink, _batches) = mpsc::channel(8);
+    let begin = tokio::time::Instant::now();
+    let alive = tokio::spawn(async move {
+        while feed.send("event: ping\ndata: {\"type\":\"ping\"}\n\n").is_ok() {
+            tokio::time::sleep(IDLE / 3).await;
+        }
+    });
+    let model = model();
+    let mut answer = Answer::new(&model, Vec::new());
+    let outcome = pump(channel_stream(pieces), &mut answer, Some(IDLE), &sink).await;
+    let Err(Stop::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+    assert!(failure.message.contains("stream deadline exceeded"), "{failure:?}");
+    assert_eq!(begin.elapsed().as_secs(), (IDLE * 4).as_secs());
+    alive.await.unwrap();
+}
+
+#[test]
+fn what_the_provider_changed_of_its_input_is_kept() {
+    let start = r#"{"type":"message_start","message":{"id":"x","input_transformations":[]}}"#;
+    let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"input_transformations":[{"type":"thinking_removed","path":"messages.1","reason":null,"more":1}]}"#;
+    let stop = r#"{"type":"message_stop"}"#;
+    let (events, failure) = run([sse_of(&[start, delta, stop]).as_bytes()]);
+    assert_eq!(failure, None);
+    let details = r#"{"transformations":[{"type":"thinking_removed","path":"messages.1"}]}"#;
+    let said = ModelEvent::Diagnostic {
+        kind: "anthropic_input_transformations".into(),
+        details: Raw::parse(details).unwrap(),
+    };
+    assert!(events.contains(&said), "{events:?}");
 }

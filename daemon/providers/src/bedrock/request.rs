@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use atomic_protocol::json::{ObjectWriter, repair_surrogates};
+use atomic_protocol::json::{ObjectWriter, Raw, repair_surrogates};
 use atomic_protocol::model::{Model, ModelRequest, ThinkingLevel};
 use atomic_protocol::tool::ToolSpec;
 
@@ -107,9 +107,10 @@ pub(super) fn body(
     let mut config = ObjectWriter::begin(object.key("inferenceConfig"));
     config.int("maxTokens", count(max_tokens));
     config.end();
-    if !request.tools.is_empty() {
+    let past = if request.tools.is_empty() { past_tools(request) } else { Vec::new() };
+    if !request.tools.is_empty() || !past.is_empty() {
         let mut config = ObjectWriter::begin(object.key("toolConfig"));
-        tools(config.key("tools"), &request.tools);
+        tools(config.key("tools"), if past.is_empty() { &request.tools } else { &past });
         config.end();
     }
     if model.reasoning && request.thinking != ThinkingLevel::Off {
@@ -117,6 +118,32 @@ pub(super) fn body(
     }
     object.end();
     out
+}
+
+/// The tools that a conversation speaks of when there are none any more: the provider refuses calls and results of a
+/// request that names no tools ("The toolConfig field must be defined").
+fn past_tools(request: &ModelRequest) -> Vec<ToolSpec> {
+    let mut names: Vec<&str> = Vec::new();
+    let turns = transform::conversation(&request.messages, &request.model, &IdRule::USUAL);
+    for part in turns.iter().flat_map(|turn| match turn {
+        Turn::Assistant(parts) => &parts[..],
+        _ => &[],
+    }) {
+        if let Part::Call { name, .. } = part
+            && !names.contains(name)
+        {
+            names.push(name);
+        }
+    }
+    let gone = |name: &str| ToolSpec {
+        name: name.to_owned(),
+        description: "No longer available.".to_owned(),
+        parameters: Raw::parse(r#"{"type":"object"}"#).expect("this is JSON"),
+        snippet: None,
+        guidelines: Vec::new(),
+        sequential: false,
+    };
+    names.into_iter().map(gone).collect()
 }
 
 /// Fields of the model's own vendor. Only for models that are to think.

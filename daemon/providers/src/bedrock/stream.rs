@@ -8,15 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::frames::EXCEPTION;
+use crate::blocks::{Blocks, Kind, Numbered, Redacted, withheld};
 use crate::cost;
 use crate::http::cut;
-use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text, filled};
-
-/// Shown in place of thinking that the provider withheld.
-const REDACTED: &str = "[Reasoning redacted]";
 
 /// Exceptions, the words that retrying and compaction look for, and the status they would have had as an answer
 /// ("ConverseStream", Errors).
@@ -31,53 +29,32 @@ const EXCEPTIONS: [(&str, &str, Option<u16>); 5] = [
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
-    started: bool,
-    open: Vec<Open>,
-    /// Blocks begun so far: the position of the next one in our list.
-    begun: usize,
+    blocks: Blocks,
+    open: Numbered,
     stop: Option<String>,
-}
-
-struct Open {
-    theirs: u64,
-    index: usize,
-    kind: Kind,
-}
-
-enum Kind {
-    Text,
-    Thinking { signature: String },
-    Redacted { data: Vec<u8> },
-    Call { json: String },
 }
 
 impl<'m> Answer<'m> {
     pub(super) fn new(model: &'m Model) -> Answer<'m> {
-        Answer { model, started: false, open: Vec::new(), begun: 0, stop: None }
+        Answer { model, blocks: Blocks::default(), open: Numbered::default(), stop: None }
     }
 
     fn start(&mut self, out: &mut Vec<ModelEvent>) {
-        if !self.started {
-            self.started = true;
-            out.push(ModelEvent::Start { response_id: None, response_model: None });
-        }
+        self.blocks.start(self.model, None, None, out);
     }
 
-    /// The position among the open blocks of the one a delta belongs to, begun by `kind` if need be.
-    fn block(&mut self, theirs: u64, kind: impl FnOnce() -> Kind, out: &mut Vec<ModelEvent>) -> usize {
-        if let Some(at) = self.open.iter().position(|open| open.theirs == theirs) {
-            return at;
+    /// The open block a delta belongs to; text and thinking begin with their first one.
+    fn block(&mut self, theirs: u64, thought: bool, out: &mut Vec<ModelEvent>) -> (usize, &mut Kind) {
+        if self.open.get(theirs).is_none() {
+            self.start(out);
+            let (index, kind) = if thought {
+                (self.blocks.thinking(out), Kind::Thinking { signature: String::new() })
+            } else {
+                (self.blocks.text(out), Kind::Text)
+            };
+            self.open.begin(theirs, index, kind, out);
         }
-        self.start(out);
-        let (index, kind) = (self.begun, kind());
-        self.begun += 1;
-        match kind {
-            Kind::Text => out.push(ModelEvent::TextStart { index }),
-            Kind::Thinking { .. } | Kind::Redacted { .. } => out.push(ModelEvent::ThinkingStart { index }),
-            Kind::Call { .. } => {}
-        }
-        self.open.push(Open { theirs, index, kind });
-        self.open.len() - 1
+        self.open.get(theirs).expect("it was begun if it was not open")
     }
 
     fn grow(&mut self, theirs: u64, delta: WireDelta<'_>, out: &mut Vec<ModelEvent>) {
@@ -85,25 +62,27 @@ impl<'m> Answer<'m> {
             return self.think(theirs, thought, out);
         }
         if let Some(call) = delta.tool_use {
-            let Some(open) = self.open.iter_mut().find(|open| open.theirs == theirs) else { return };
-            if let (Kind::Call { json }, Some(delta)) = (&mut open.kind, filled(call.input)) {
+            if let Some((index, Kind::Call { json, .. })) = self.open.get(theirs)
+                && let Some(delta) = filled(call.input)
+            {
                 json.push_str(&delta);
-                out.push(ModelEvent::ToolCallDelta { index: open.index, delta });
+                out.push(ModelEvent::ToolCallDelta { index, delta });
             }
             return;
         }
-        if let Some(text) = delta.text {
-            let at = self.block(theirs, || Kind::Text, out);
-            if let (Kind::Text, Some(delta)) = (&self.open[at].kind, filled(Some(text))) {
-                out.push(ModelEvent::TextDelta { index: self.open[at].index, delta });
-            }
+        if let Some(text) = delta.text
+            && let (index, Kind::Text) = self.block(theirs, false, out)
+            && let Some(delta) = filled(Some(text))
+        {
+            out.push(ModelEvent::TextDelta { index, delta });
         }
     }
 
     fn think(&mut self, theirs: u64, thought: WireThought<'_>, out: &mut Vec<ModelEvent>) {
-        let at = self.block(theirs, || Kind::Thinking { signature: String::new() }, out);
-        let Open { index, kind, .. } = &mut self.open[at];
-        let index = *index;
+        let (index, kind) = self.block(theirs, true, out);
+        if !matches!(kind, Kind::Thinking { .. } | Kind::Redacted(_)) {
+            return;
+        }
         if let Some(delta) = filled(thought.text) {
             out.push(ModelEvent::ThinkingDelta { index, delta });
         }
@@ -113,34 +92,13 @@ impl<'m> Answer<'m> {
         // What was withheld comes in pieces of bytes; it goes back as it came.
         if let Some(piece) = filled(thought.redacted_content) {
             let piece = STANDARD.decode(piece).unwrap_or_default();
-            match kind {
-                Kind::Redacted { data } => data.extend(piece),
-                Kind::Thinking { .. } => {
-                    out.push(ModelEvent::ThinkingDelta { index, delta: REDACTED.to_owned() });
-                    *kind = Kind::Redacted { data: piece };
-                }
-                Kind::Text | Kind::Call { .. } => {}
+            if let Kind::Redacted(Redacted::Bytes(data)) = kind {
+                data.extend(piece);
+            } else {
+                out.push(withheld(index));
+                *kind = Kind::Redacted(Redacted::Bytes(piece));
             }
         }
-    }
-
-    fn end(&mut self, at: usize, out: &mut Vec<ModelEvent>) {
-        let Open { index, kind, .. } = self.open.remove(at);
-        out.push(match kind {
-            Kind::Text => ModelEvent::TextEnd { index, signature: None },
-            Kind::Thinking { signature } => {
-                let signature = Some(signature).filter(|signature| !signature.is_empty());
-                ModelEvent::ThinkingEnd { index, signature, redacted: false }
-            }
-            Kind::Redacted { data } => {
-                ModelEvent::ThinkingEnd { index, signature: Some(STANDARD.encode(data)), redacted: true }
-            }
-            Kind::Call { json } => ModelEvent::ToolCallEnd {
-                index,
-                arguments: partial_json::arguments(&json),
-                thought_signature: None,
-            },
-        });
     }
 
     fn count(&mut self, wire: &WireUsage, out: &mut Vec<ModelEvent>) {
@@ -163,16 +121,12 @@ impl<'m> Answer<'m> {
             "messageStart" => self.start(out),
             "contentBlockStart" => {
                 let Some(call) = wire.start.and_then(|start| start.tool_use) else { return };
-                let at = self.block(theirs, || Kind::Call { json: String::new() }, out);
-                let (id, name) = (call.tool_use_id.owned(), call.name.owned());
-                out.push(ModelEvent::ToolCallStart { index: self.open[at].index, id, name });
+                self.start(out);
+                let index = self.blocks.call(call.tool_use_id.owned(), call.name.owned(), out);
+                self.open.begin(theirs, index, Kind::Call { json: String::new(), whole: None }, out);
             }
             "contentBlockDelta" => self.grow(theirs, wire.delta.unwrap_or_default(), out),
-            "contentBlockStop" => {
-                if let Some(at) = self.open.iter().position(|open| open.theirs == theirs) {
-                    self.end(at, out);
-                }
-            }
+            "contentBlockStop" => self.open.end(theirs, out),
             "messageStop" => self.stop = Some(cut(&wire.stop_reason)),
             "metadata" => {
                 self.start(out);
@@ -189,9 +143,7 @@ impl<'m> Answer<'m> {
             return Err(ModelFailure::new("Bedrock stream ended without a stop reason"));
         };
         self.start(out);
-        while !self.open.is_empty() {
-            self.end(0, out);
-        }
+        self.open.end_all(out);
         let (reason, usual) = match word.as_str() {
             "end_turn" => (StopReason::Stop, true),
             "stop_sequence" => (StopReason::Stop, false),
@@ -200,10 +152,10 @@ impl<'m> Answer<'m> {
             "model_context_window_exceeded" => (StopReason::Length, false),
             _ => {
                 let text = format!("Provider stopped with: {word}");
-                return Err(ModelFailure { raw_reason: Some(word), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(word, text));
             }
         };
-        out.push(ModelEvent::Done { reason, raw_reason: (!usual).then_some(word), end_turn: None });
+        out.push(record::done(reason, usual, word));
         Ok(())
     }
 }
@@ -229,20 +181,7 @@ impl Mapper for Answer<'_> {
         if let Some(name) = event.name.strip_prefix(EXCEPTION) {
             return Err(failure(name, text));
         }
-        match serde_json::from_str::<Wire<'_>>(text) {
-            Ok(wire) => self.record(event.name, wire, out),
-            Err(error) => {
-                let mended = partial_json::record(text);
-                let wire = mended.as_deref().and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok());
-                let wire = wire.ok_or_else(|| {
-                    ModelFailure::new(format!(
-                        "The provider sent an event that cannot be read ({error}): {}",
-                        cut(text)
-                    ))
-                })?;
-                self.record(event.name, wire, out);
-            }
-        }
+        record::read::<Wire<'static>, _>(text, |wire| self.record(event.name, wire, out))?;
         Ok(Flow::More)
     }
 
@@ -254,6 +193,10 @@ impl Mapper for Answer<'_> {
     fn is_whole(&self) -> bool {
         self.stop.is_some()
     }
+}
+
+impl Record for Wire<'static> {
+    type Of<'a> = Wire<'a>;
 }
 
 #[derive(Deserialize, Default)]

@@ -91,7 +91,7 @@ fn expected() -> Vec<ModelEvent> {
         thought(0, "see"),
         ModelEvent::ThinkingEnd { index: 0, signature: Some("sig1sig2".into()), redacted: false },
         ModelEvent::ThinkingStart { index: 1 },
-        thought(1, REDACTED),
+        thought(1, "[Reasoning redacted]"),
         ModelEvent::ThinkingEnd { index: 1, signature: Some("YWI=".into()), redacted: true },
         ModelEvent::TextStart { index: 2 },
         text(2, "Grüße "),

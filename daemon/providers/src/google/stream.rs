@@ -8,56 +8,36 @@ use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cost;
+use crate::blocks::{Blocks, Run, delta};
 use crate::http::cut;
 use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text};
 
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
-    started: bool,
-    usage: Usage,
-    /// The block that grows, always the last one.
-    open: Option<Open>,
-    /// Blocks begun so far: the position of the next one.
-    begun: usize,
+    blocks: Blocks,
+    /// Text or thinking; it is over when a call begins.
+    run: Run,
     /// Ids of the calls so far.
     calls: HashSet<String>,
     /// The finish reason, and what is said about it.
     stop: Option<(String, String)>,
 }
 
-struct Open {
-    thought: bool,
-    signature: Option<String>,
-}
-
 impl<'m> Answer<'m> {
     pub(super) fn new(model: &'m Model) -> Answer<'m> {
-        Answer {
-            model,
-            started: false,
-            usage: Usage::default(),
-            open: None,
-            begun: 0,
-            calls: HashSet::new(),
-            stop: None,
-        }
+        Answer { model, blocks: Blocks::default(), run: Run::default(), calls: HashSet::new(), stop: None }
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
             return Err(failure(error.get()));
         }
-        if !self.started {
-            self.started = true;
-            let named = |text: Text<'_>| Some(text.owned()).filter(|text| !text.is_empty());
-            let response_model = named(chunk.model_version).filter(|name| *name != self.model.id);
-            out.push(ModelEvent::Start { response_id: named(chunk.response_id), response_model });
-        }
+        self.blocks.start(self.model, Some(&chunk.response_id), Some(&chunk.model_version), out);
         let candidate = chunk.candidates.unwrap_or_default().into_iter().next().flatten().unwrap_or_default();
         for part in candidate.content.unwrap_or_default().parts.unwrap_or_default().into_iter().flatten() {
             self.part(part, out);
@@ -77,41 +57,22 @@ impl<'m> Answer<'m> {
     fn part(&mut self, part: Part<'_>, out: &mut Vec<ModelEvent>) {
         let signature = Some(part.thought_signature.owned()).filter(|text| !text.is_empty());
         if let Some(call) = part.function_call {
-            self.close(out);
+            self.run.end(out);
             return self.call(call, signature, out);
         }
         // A signature may stand on a part that says nothing.
         if part.text.is_none() && signature.is_none() {
             return;
         }
-        if self.open.as_ref().is_none_or(|open| open.thought != part.thought) {
-            self.close(out);
-            let index = self.begun;
-            self.begun += 1;
-            out.push(if part.thought {
-                ModelEvent::ThinkingStart { index }
-            } else {
-                ModelEvent::TextStart { index }
-            });
-            self.open = Some(Open { thought: part.thought, signature: None });
+        let index = self.run.of(part.thought, &mut self.blocks, out);
+        if let Some(words) = part.text.map(Text::owned).filter(|text| !text.is_empty()) {
+            out.push(delta(part.thought, index, words));
         }
-        let index = self.begun - 1;
-        if let Some(delta) = part.text.map(Text::owned).filter(|text| !text.is_empty()) {
-            out.push(if part.thought {
-                ModelEvent::ThinkingDelta { index, delta }
-            } else {
-                ModelEvent::TextDelta { index, delta }
-            });
-        }
-        if let Some(open) = &mut self.open {
-            open.signature = signature.or(open.signature.take());
-        }
+        self.run.sign(signature);
     }
 
     /// A call comes whole.
     fn call(&mut self, call: Call<'_>, thought_signature: Option<String>, out: &mut Vec<ModelEvent>) {
-        let index = self.begun;
-        self.begun += 1;
         let name = call.name.owned();
         let mut id = call.id.owned();
         let mut number = self.calls.len() + 1;
@@ -120,28 +81,17 @@ impl<'m> Answer<'m> {
             number += 1;
         }
         self.calls.insert(id.clone());
-        out.push(ModelEvent::ToolCallStart { index, id, name });
+        let index = self.blocks.call(id, name, out);
         let arguments = partial_json::arguments(call.args.map_or("", RawValue::get));
         out.push(ModelEvent::ToolCallDelta { index, delta: arguments.as_str().to_owned() });
         out.push(ModelEvent::ToolCallEnd { index, arguments, thought_signature });
-    }
-
-    fn close(&mut self, out: &mut Vec<ModelEvent>) {
-        if let Some(Open { thought, signature }) = self.open.take() {
-            let index = self.begun - 1;
-            out.push(if thought {
-                ModelEvent::ThinkingEnd { index, signature, redacted: false }
-            } else {
-                ModelEvent::TextEnd { index, signature }
-            });
-        }
     }
 
     /// What the provider says replaces what it said before.
     fn count(&mut self, wire: &WireUsage, out: &mut Vec<ModelEvent>) {
         let read = wire.cached_content_token_count.0.unwrap_or(0);
         let thought = wire.thoughts_token_count.0;
-        let mut usage = Usage {
+        let usage = Usage {
             // The prompt is all that was sent, cached or not.
             input: wire.prompt_token_count.0.unwrap_or(0).saturating_sub(read),
             // What was thought is counted beside what was said.
@@ -150,11 +100,7 @@ impl<'m> Answer<'m> {
             reasoning: thought,
             ..Usage::default()
         };
-        cost::price(&mut usage, &self.model.cost, 0);
-        if usage != self.usage {
-            out.push(ModelEvent::Usage(usage.clone()));
-            self.usage = usage;
-        }
+        self.blocks.count(usage, &self.model.cost, out);
     }
 
     fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
@@ -169,11 +115,11 @@ impl<'m> Answer<'m> {
             _ => {
                 let colon = if said.is_empty() { "" } else { ": " };
                 let text = format!("Provider stopped with: {word}{colon}{said}");
-                return Err(ModelFailure { raw_reason: Some(word), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(word, text));
             }
         };
-        self.close(out);
-        out.push(ModelEvent::Done { reason, raw_reason: (!usual).then_some(word), end_turn: None });
+        self.run.end(out);
+        out.push(record::done(reason, usual, word));
         Ok(())
     }
 }
@@ -185,11 +131,7 @@ fn failure(error: &str) -> ModelFailure {
     struct Code {
         code: Count,
     }
-    let code = serde_json::from_str::<Code>(error).unwrap_or_default().code.0;
-    let status = code.filter(|code| (400..600).contains(code)).and_then(|code| u16::try_from(code).ok());
-    let text = cut(error);
-    let message = status.map_or_else(|| text.clone(), |status| format!("{status} {text}"));
-    ModelFailure { status, ..ModelFailure::new(message) }
+    record::failure(error, [serde_json::from_str::<Code>(error).unwrap_or_default().code.0])
 }
 
 impl Mapper for Answer<'_> {
@@ -198,20 +140,7 @@ impl Mapper for Answer<'_> {
         if text.is_empty() || text == "[DONE]" {
             return Ok(Flow::More);
         }
-        match serde_json::from_str::<Chunk<'_>>(text) {
-            Ok(chunk) => self.chunk(chunk, out)?,
-            Err(error) => {
-                let mended = partial_json::record(text);
-                let chunk = mended.as_deref().and_then(|text| serde_json::from_str::<Chunk<'_>>(text).ok());
-                let chunk = chunk.ok_or_else(|| {
-                    ModelFailure::new(format!(
-                        "The provider sent an event that cannot be read ({error}): {}",
-                        cut(text)
-                    ))
-                })?;
-                self.chunk(chunk, out)?;
-            }
-        }
+        record::read::<Chunk<'static>, _>(text, |chunk| self.chunk(chunk, out))??;
         Ok(Flow::More)
     }
 
@@ -223,6 +152,10 @@ impl Mapper for Answer<'_> {
     fn is_whole(&self) -> bool {
         self.stop.is_some()
     }
+}
+
+impl Record for Chunk<'static> {
+    type Of<'a> = Chunk<'a>;
 }
 
 #[derive(Deserialize, Default)]

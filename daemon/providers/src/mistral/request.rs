@@ -20,6 +20,10 @@ const NO_OUTPUT: &str = "(no tool output)";
 /// Begins a result that is an error: the API has no field for it.
 const ERROR: &str = "[tool error] ";
 
+/// What the model says between results and the user's next words, where it said nothing: the provider refuses a user who
+/// speaks right after a result ("Unexpected role 'user' after role 'tool'").
+const BRIDGE: &str = "I have the results.";
+
 /// Nine letters and digits, no more and no less.
 const RULE: IdRule = IdRule {
     allowed: |c| c.is_ascii_alphanumeric(),
@@ -89,12 +93,21 @@ fn messages(out: &mut Vec<u8>, request: &ModelRequest) {
         object.str("role", "system").str("content", &request.system);
         object.end();
     }
+    let mut after_result = false;
     for turn in transform::conversation(&request.messages, &request.model, &RULE) {
+        let was_result = std::mem::replace(&mut after_result, matches!(turn, Turn::ToolResult { .. }));
         match turn {
             Turn::User(parts) => {
                 let parts: Vec<Part<'_>> =
                     parts.into_iter().filter(|part| !matches!(part, Part::Text(""))).collect();
-                if !parts.is_empty() {
+                if parts.is_empty() {
+                    after_result = was_result;
+                } else {
+                    if was_result {
+                        let mut object = list.object();
+                        object.str("role", "assistant").str("content", BRIDGE);
+                        object.end();
+                    }
                     let mut object = list.object();
                     object.str("role", "user");
                     match &parts[..] {
@@ -104,7 +117,7 @@ fn messages(out: &mut Vec<u8>, request: &ModelRequest) {
                     object.end();
                 }
             }
-            Turn::Assistant(parts) => answer(&mut list, &parts),
+            Turn::Assistant(parts) => after_result = !answer(&mut list, &parts) && was_result,
             Turn::ToolResult { id, name, content: parts, is_error } => {
                 let mut object = list.object();
                 object.str("role", "tool").str("tool_call_id", &id).str("name", name);
@@ -159,7 +172,8 @@ fn content<'p>(out: &mut Vec<u8>, parts: impl IntoIterator<Item = &'p Part<'p>>)
     list.end();
 }
 
-fn answer(list: &mut List<'_>, parts: &[Part<'_>]) {
+/// Whether there was something to say.
+fn answer(list: &mut List<'_>, parts: &[Part<'_>]) -> bool {
     let said: Vec<&Part<'_>> = parts
         .iter()
         .filter(|part| match part {
@@ -175,7 +189,7 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>]) {
         })
         .collect();
     if said.is_empty() && calls.is_empty() {
-        return;
+        return false;
     }
     let mut object = list.object();
     object.str("role", "assistant");
@@ -195,6 +209,7 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>]) {
         list.end();
     }
     object.end();
+    true
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn a_whole_body() {
         r#"{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"so"}],"tool_calls":[{"id":"abcdef123","type":"function","function":{"name":"one","arguments":"{\"z\":1}"}},{"id":"abcdef124","type":"function","function":{"name":"two","arguments":"{}"}}]},"#,
         r#"{"role":"tool","tool_call_id":"abcdef123","name":"one","content":[{"type":"text","text":"[tool error] l1\nl2"}]},"#,
         r#"{"role":"tool","tool_call_id":"abcdef124","name":"two","content":[{"type":"text","text":"(see attached image)"},{"type":"image_url","image_url":"data:image/jpeg;base64,aQ=="}]},"#,
-        r#"{"role":"user","content":"next"}],"#,
+        r#"{"role":"assistant","content":"I have the results."},{"role":"user","content":"next"}],"#,
         r#""tools":[{"type":"function","function":{"name":"one","description":"does one","parameters":{"type":"object","required":["a"],"additionalProperties":false,"properties":{"a":{"type":"string"}}},"strict":false}},"#,
         r#"{"type":"function","function":{"name":"two","description":"does two","parameters":{"type":"object","properties":{"k":{"const":"v"}}},"strict":false}}],"#,
         r#""max_tokens":32000,"prompt_cache_key":"session"}"#,

@@ -6,10 +6,10 @@ use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cost;
+use crate::blocks::{Blocks, Run, call_end, delta};
 use crate::http::cut;
-use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text};
 
@@ -19,14 +19,9 @@ const DONE: &str = "[DONE]";
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
-    started: bool,
-    usage: Usage,
-    /// Whether the block that grows is thinking; it is the last one begun unless a call is.
-    open: Option<bool>,
-    /// Position of the block that grows.
-    at: usize,
-    /// Blocks begun so far.
-    begun: usize,
+    blocks: Blocks,
+    /// Text or thinking; it is over when a call begins.
+    run: Run,
     calls: Vec<Call>,
     stop: Option<String>,
 }
@@ -41,16 +36,7 @@ struct Call {
 
 impl<'m> Answer<'m> {
     pub(super) fn new(model: &'m Model) -> Answer<'m> {
-        Answer {
-            model,
-            started: false,
-            usage: Usage::default(),
-            open: None,
-            at: 0,
-            begun: 0,
-            calls: Vec::new(),
-            stop: None,
-        }
+        Answer { model, blocks: Blocks::default(), run: Run::default(), calls: Vec::new(), stop: None }
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, text: &str, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
@@ -60,12 +46,7 @@ impl<'m> Answer<'m> {
         if &*chunk.object == "error" || chunk.detail.is_some() {
             return Err(failure(text));
         }
-        if !self.started {
-            self.started = true;
-            let named = |text: Text<'_>| Some(text.owned()).filter(|text| !text.is_empty());
-            let response_model = named(chunk.model).filter(|name| *name != self.model.id);
-            out.push(ModelEvent::Start { response_id: named(chunk.id), response_model });
-        }
+        self.blocks.start(self.model, Some(&chunk.id), Some(&chunk.model), out);
         if let Some(usage) = &chunk.usage {
             self.count(usage, out);
         }
@@ -107,42 +88,17 @@ impl<'m> Answer<'m> {
         }
     }
 
-    fn grow(&mut self, thought: bool, delta: Text<'_>, out: &mut Vec<ModelEvent>) {
+    fn grow(&mut self, thought: bool, words: Text<'_>, out: &mut Vec<ModelEvent>) {
         // Empty deltas stand around thinking and calls; a block for each would tear thinking apart.
-        if delta.is_empty() {
+        if words.is_empty() {
             return;
         }
-        if self.open != Some(thought) {
-            self.close(out);
-            self.at = self.begun;
-            self.begun += 1;
-            let index = self.at;
-            out.push(if thought {
-                ModelEvent::ThinkingStart { index }
-            } else {
-                ModelEvent::TextStart { index }
-            });
-            self.open = Some(thought);
-        }
-        let (index, delta) = (self.at, delta.owned());
-        out.push(if thought {
-            ModelEvent::ThinkingDelta { index, delta }
-        } else {
-            ModelEvent::TextDelta { index, delta }
-        });
-    }
-
-    fn close(&mut self, out: &mut Vec<ModelEvent>) {
-        let index = self.at;
-        match self.open.take() {
-            Some(true) => out.push(ModelEvent::ThinkingEnd { index, signature: None, redacted: false }),
-            Some(false) => out.push(ModelEvent::TextEnd { index, signature: None }),
-            None => {}
-        }
+        let index = self.run.of(thought, &mut self.blocks, out);
+        out.push(delta(thought, index, words.owned()));
     }
 
     fn call(&mut self, delta: ToolDelta<'_>, out: &mut Vec<ModelEvent>) {
-        self.close(out);
+        self.run.end(out);
         let function = delta.function.unwrap_or_default();
         let id = if &*delta.id == "null" { "" } else { &*delta.id };
         let known = self.calls.iter().rposition(|call| match delta.index.0 {
@@ -152,12 +108,9 @@ impl<'m> Answer<'m> {
         });
         let more = || self.calls.len().checked_sub(1).filter(|_| id.is_empty() && function.name.is_empty());
         let at = known.or_else(more).unwrap_or_else(|| {
-            let index = self.begun;
-            self.begun += 1;
             let number = self.calls.len() + 1;
             let id = if id.is_empty() { format!("call{number}") } else { id.to_owned() };
-            let name = function.name.to_string();
-            out.push(ModelEvent::ToolCallStart { index, id: id.clone(), name });
+            let index = self.blocks.call(id.clone(), function.name.to_string(), out);
             self.calls.push(Call { theirs: delta.index.0, id, index, json: String::new() });
             self.calls.len() - 1
         });
@@ -175,31 +128,21 @@ impl<'m> Answer<'m> {
         let details = [&wire.prompt_tokens_details, &wire.prompt_token_details].into_iter().flatten();
         let read = details.filter_map(|details| details.cached_tokens.0).next();
         let read = read.or(wire.num_cached_tokens.0).unwrap_or(0).min(prompt);
-        let mut usage = Usage {
+        let usage = Usage {
             input: prompt - read,
             output: wire.completion_tokens.0.unwrap_or(0),
             cache_read: read,
             ..Usage::default()
         };
-        cost::price(&mut usage, &self.model.cost, 0);
-        if usage != self.usage {
-            out.push(ModelEvent::Usage(usage.clone()));
-            self.usage = usage;
-        }
+        self.blocks.count(usage, &self.model.cost, out);
     }
 
     fn finish(&mut self, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
         let Some(word) = self.stop.take() else {
             return Err(ModelFailure::new("Mistral stream ended without a finish reason"));
         };
-        self.close(out);
-        for call in &self.calls {
-            out.push(ModelEvent::ToolCallEnd {
-                index: call.index,
-                arguments: partial_json::arguments(&call.json),
-                thought_signature: None,
-            });
-        }
+        self.run.end(out);
+        out.extend(self.calls.iter().map(|call| call_end(call.index, &call.json)));
         let waits = !self.calls.is_empty();
         let (reason, usual) = match word.as_str() {
             "stop" if waits => (StopReason::ToolUse, false),
@@ -211,10 +154,10 @@ impl<'m> Answer<'m> {
                 // So says the provider when its server failed, which another try may mend.
                 let hint = if word == "error" { " (server error)" } else { "" };
                 let text = format!("Provider stopped with: {word}{hint}");
-                return Err(ModelFailure { raw_reason: Some(word), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(word, text));
             }
         };
-        out.push(ModelEvent::Done { reason, raw_reason: (!usual).then_some(word), end_turn: None });
+        out.push(record::done(reason, usual, word));
         Ok(())
     }
 }
@@ -237,11 +180,7 @@ fn failure(error: &str) -> ModelFailure {
         raw_status_code: Count,
     }
     let code = serde_json::from_str::<Code>(error).unwrap_or_default();
-    let status = [code.raw_status_code.0, code.code.0].into_iter().flatten().find(|c| (400..600).contains(c));
-    let status = status.and_then(|code| u16::try_from(code).ok());
-    let text = cut(error);
-    let message = status.map_or_else(|| text.clone(), |status| format!("{status} {text}"));
-    ModelFailure { status, ..ModelFailure::new(message) }
+    record::failure(error, [code.raw_status_code.0, code.code.0])
 }
 
 impl Mapper for Answer<'_> {
@@ -253,20 +192,7 @@ impl Mapper for Answer<'_> {
         if text.is_empty() {
             return Ok(Flow::More);
         }
-        match serde_json::from_str::<Chunk<'_>>(text) {
-            Ok(chunk) => self.chunk(chunk, text, out)?,
-            Err(error) => {
-                let mended = partial_json::record(text);
-                let chunk = mended.as_deref().and_then(|text| serde_json::from_str::<Chunk<'_>>(text).ok());
-                let chunk = chunk.ok_or_else(|| {
-                    ModelFailure::new(format!(
-                        "The provider sent an event that cannot be read ({error}): {}",
-                        cut(text)
-                    ))
-                })?;
-                self.chunk(chunk, text, out)?;
-            }
-        }
+        record::read::<Chunk<'static>, _>(text, |chunk| self.chunk(chunk, text, out))??;
         Ok(Flow::More)
     }
 
@@ -277,6 +203,10 @@ impl Mapper for Answer<'_> {
     fn is_whole(&self) -> bool {
         self.stop.is_some()
     }
+}
+
+impl Record for Chunk<'static> {
+    type Of<'a> = Chunk<'a>;
 }
 
 #[derive(Deserialize, Default)]

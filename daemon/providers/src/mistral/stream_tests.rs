@@ -1,6 +1,7 @@
 //! Streams as the provider sends them, cut at every byte, and what becomes of them.
 
 use super::*;
+use crate::cost;
 use crate::proof::{self, cut_anywhere, events};
 use atomic_protocol::json::Raw;
 

@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use super::REASONING_FIELDS;
 use super::reasoning::Details;
 use super::think_tag::{Piece, ThinkTag};
-use crate::cost;
+use crate::blocks::{Blocks, call_end};
 use crate::http::cut;
-use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record::{self, Record};
 use crate::sse;
 use crate::wire::{Count, Text};
 
@@ -28,10 +28,9 @@ pub(super) struct Answer<'m> {
     model: &'m Model,
     /// The endpoint says why an answer ends.
     says_why: bool,
-    started: bool,
-    usage: Usage,
+    blocks: Blocks,
     /// In order; a block's position is its index.
-    blocks: Vec<Block>,
+    begun: Vec<Block>,
     tag: ThinkTag,
     details: Details,
     calls: Vec<Call>,
@@ -63,9 +62,8 @@ impl<'m> Answer<'m> {
         Answer {
             model,
             says_why,
-            started: false,
-            usage: Usage::default(),
-            blocks: Vec::new(),
+            blocks: Blocks::default(),
+            begun: Vec::new(),
             tag: ThinkTag::default(),
             details: Details::default(),
             calls: Vec::new(),
@@ -74,12 +72,7 @@ impl<'m> Answer<'m> {
     }
 
     fn start(&mut self, id: Option<Text<'_>>, model: Option<Text<'_>>, out: &mut Vec<ModelEvent>) {
-        if !self.started {
-            self.started = true;
-            let named = |text: Option<Text<'_>>| text.map(Text::owned).filter(|text| !text.is_empty());
-            let response_model = named(model).filter(|name| *name != self.model.id);
-            out.push(ModelEvent::Start { response_id: named(id), response_model });
-        }
+        self.blocks.start(self.model, id.as_deref(), model.as_deref(), out);
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, text: &str, out: &mut Vec<ModelEvent>) -> Result<(), ModelFailure> {
@@ -125,7 +118,7 @@ impl<'m> Answer<'m> {
         let read = details.and_then(|details| details.cached_tokens.0);
         let read = read.or(wire.prompt_cache_hit_tokens.0).or(wire.cached_tokens.0).unwrap_or(0);
         let write = details.and_then(|details| details.cache_write_tokens.0).unwrap_or(0);
-        let mut usage = Usage {
+        let usage = Usage {
             input: prompt.saturating_sub(read).saturating_sub(write),
             output: wire.completion_tokens.0.unwrap_or(0),
             cache_read: read,
@@ -133,11 +126,7 @@ impl<'m> Answer<'m> {
             reasoning: wire.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens.0),
             ..Usage::default()
         };
-        cost::price(&mut usage, &self.model.cost, 0);
-        if usage != self.usage {
-            out.push(ModelEvent::Usage(usage.clone()));
-            self.usage = usage;
-        }
+        self.blocks.count(usage, &self.model.cost, out);
     }
 
     fn grow(&mut self, delta: Delta<'_>, out: &mut Vec<ModelEvent>) {
@@ -195,11 +184,10 @@ impl<'m> Answer<'m> {
     }
 
     fn text(&mut self, delta: String, out: &mut Vec<ModelEvent>) {
-        let begun = self.blocks.iter().position(|block| matches!(block, Block::Text));
+        let begun = self.begun.iter().position(|block| matches!(block, Block::Text));
         let index = begun.unwrap_or_else(|| {
-            let index = self.begin(Block::Text);
-            out.push(ModelEvent::TextStart { index });
-            index
+            self.begun.push(Block::Text);
+            self.blocks.text(out)
         });
         out.push(ModelEvent::TextDelta { index, delta });
     }
@@ -214,7 +202,7 @@ impl<'m> Answer<'m> {
     }
 
     fn thinking_field(&self) -> Option<&'static str> {
-        self.blocks.iter().find_map(|block| match block {
+        self.begun.iter().find_map(|block| match block {
             Block::Thinking(field) => *field,
             _ => None,
         })
@@ -227,20 +215,14 @@ impl<'m> Answer<'m> {
             Some("reasoning") if self.model.provider == "opencode-go" => Some("reasoning_content"),
             field => field,
         };
-        for (index, block) in self.blocks.iter_mut().enumerate() {
+        for (index, block) in self.begun.iter_mut().enumerate() {
             if let Block::Thinking(known) = block {
                 *known = known.or(field);
                 return index;
             }
         }
-        let index = self.begin(Block::Thinking(field));
-        out.push(ModelEvent::ThinkingStart { index });
-        index
-    }
-
-    fn begin(&mut self, block: Block) -> usize {
-        self.blocks.push(block);
-        self.blocks.len() - 1
+        self.begun.push(Block::Thinking(field));
+        self.blocks.thinking(out)
     }
 
     fn call(&mut self, delta: ToolDelta<'_>, out: &mut Vec<ModelEvent>) {
@@ -293,10 +275,10 @@ impl<'m> Answer<'m> {
     }
 
     fn announce(&mut self, at: usize, out: &mut Vec<ModelEvent>) {
-        let index = self.begin(Block::Call(at));
+        self.begun.push(Block::Call(at));
         let call = &mut self.calls[at];
+        let index = self.blocks.call(call.id.clone(), call.name.clone(), out);
         call.index = Some(index);
-        out.push(ModelEvent::ToolCallStart { index, id: call.id.clone(), name: call.name.clone() });
         if !call.json.is_empty() {
             out.push(ModelEvent::ToolCallDelta { index, delta: call.json.clone() });
         }
@@ -318,7 +300,7 @@ impl<'m> Answer<'m> {
                 self.announce(at, out);
             }
         }
-        for (index, block) in self.blocks.iter().enumerate() {
+        for (index, block) in self.begun.iter().enumerate() {
             out.push(match block {
                 Block::Text => ModelEvent::TextEnd { index, signature: None },
                 Block::Thinking(field) => {
@@ -328,11 +310,7 @@ impl<'m> Answer<'m> {
                     };
                     ModelEvent::ThinkingEnd { index, signature, redacted: false }
                 }
-                Block::Call(at) => ModelEvent::ToolCallEnd {
-                    index,
-                    arguments: partial_json::arguments(whole(&self.calls[*at].json)),
-                    thought_signature: None,
-                },
+                Block::Call(at) => call_end(index, whole(&self.calls[*at].json)),
             });
         }
         let waits = if self.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
@@ -345,10 +323,10 @@ impl<'m> Answer<'m> {
             "function_call" => (StopReason::ToolUse, false),
             _ => {
                 let text = format!("Provider finish_reason: {word}");
-                return Err(ModelFailure { raw_reason: Some(word), ..ModelFailure::new(text) });
+                return Err(record::stopped_with(word, text));
             }
         };
-        out.push(ModelEvent::Done { reason, raw_reason: (!usual).then_some(word), end_turn: None });
+        out.push(record::done(reason, usual, word));
         Ok(())
     }
 }
@@ -368,22 +346,11 @@ impl Mapper for Answer<'_> {
                 .and_then(|chunk| chunk.error)
                 .map_or_else(|| failure(text, ""), |error| failure(error.get(), "")));
         }
-        match serde_json::from_str::<Chunk<'_>>(text) {
-            Ok(chunk) => self.chunk(chunk, text, out)?,
-            Err(error) => {
-                let mended = partial_json::record(text);
-                match mended.as_deref().and_then(|text| serde_json::from_str::<Chunk<'_>>(text).ok()) {
-                    Some(chunk) => self.chunk(chunk, text, out)?,
-                    // An event of another kind that only this endpoint knows.
-                    None if !matches!(event.name, "" | "message") => {}
-                    None => {
-                        return Err(ModelFailure::new(format!(
-                            "The provider sent an event that cannot be read ({error}): {}",
-                            cut(text)
-                        )));
-                    }
-                }
-            }
+        match record::read::<Chunk<'static>, _>(text, |chunk| self.chunk(chunk, text, out)) {
+            Ok(outcome) => outcome?,
+            // An event of another kind that only this endpoint knows.
+            Err(_) if !matches!(event.name, "" | "message") => {}
+            Err(failure) => return Err(failure),
         }
         Ok(Flow::More)
     }
@@ -407,14 +374,9 @@ fn says_something(error: &str) -> bool {
 /// The provider's error as it stands; its code is the status when it is one.
 fn failure(error: &str, word: &str) -> ModelFailure {
     let code = serde_json::from_str::<WireError>(error).unwrap_or_default();
-    let codes = [code.code.0, code.status.0, code.status_code.0];
-    let status = codes.into_iter().flatten().find(|code| (400..600).contains(code));
-    let status = status.and_then(|code| u16::try_from(code).ok());
-    let text = json::string(error);
-    let text = cut(text.as_deref().unwrap_or(error));
-    let message = status.map_or_else(|| text.clone(), |status| format!("{status} {text}"));
+    let failure = record::failure(error, [code.code.0, code.status.0, code.status_code.0]);
     let raw_reason = (!word.is_empty()).then(|| cut(word));
-    ModelFailure { raw_reason, status, ..ModelFailure::new(message) }
+    ModelFailure { raw_reason, ..failure }
 }
 
 /// Arguments are JSON in a string; some servers leave the string out.
@@ -433,6 +395,10 @@ fn whole(json: &str) -> &str {
         Some(rest) if rest.starts_with('{') => whole(rest),
         _ => text,
     }
+}
+
+impl Record for Chunk<'static> {
+    type Of<'a> = Chunk<'a>;
 }
 
 #[derive(Deserialize, Default)]

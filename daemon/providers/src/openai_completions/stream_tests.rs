@@ -1,8 +1,9 @@
 //! Streams as the provider sends them, cut at every byte, and what becomes of them.
 
 use super::*;
+use crate::cost;
+use crate::proof::{self, Outcome, events as sse_of};
 use atomic_protocol::json::Raw;
-use atomic_protocol::model::ModelSpec;
 
 const WHOLE: &str = include_str!("fixtures/whole.sse");
 
@@ -10,49 +11,12 @@ fn model(provider: &str) -> Model {
     let spec = format!(
         r#"{{"id":"m","provider":"{provider}","cost":{{"input":1,"output":10,"cacheRead":0.1,"cacheWrite":1.25}}}}"#
     );
-    Model::from_spec(serde_json::from_str::<ModelSpec>(&spec).unwrap())
-}
-
-type Outcome = (Vec<ModelEvent>, Option<ModelFailure>);
-
-/// Feeds the pieces through decoder and mapper as the pump does.
-fn run_with<'a>(answer: &mut Answer<'_>, pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
-    let mut decoder = sse::Decoder::default();
-    let mut events = Vec::new();
-    let mut outcome = Ok(Flow::More);
-    for piece in pieces {
-        let each = |event: sse::Event<'_>| {
-            outcome = answer.event(&event, &mut events);
-            outcome == Ok(Flow::More)
-        };
-        decoder.push(piece, each).unwrap();
-        if outcome != Ok(Flow::More) {
-            break;
-        }
-    }
-    if outcome == Ok(Flow::More) {
-        let each = |event: sse::Event<'_>| {
-            outcome = answer.event(&event, &mut events);
-            outcome == Ok(Flow::More)
-        };
-        decoder.finish(each).unwrap();
-    }
-    let failure = match outcome {
-        Ok(Flow::Ended) => None,
-        Ok(Flow::More) => answer.at_end(&mut events).err(),
-        Err(failure) => Some(failure),
-    };
-    (events, failure)
+    proof::model(&spec)
 }
 
 fn run<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let model = model("p");
-    run_with(&mut Answer::new(&model, true), pieces)
-}
-
-/// Each record as an event.
-fn sse_of(records: &[&str]) -> String {
-    records.iter().map(|record| format!("data: {record}\n\n")).collect()
+    proof::run(Answer::new(&model, true), pieces)
 }
 
 /// Deltas of the one choice as records, then the end.
@@ -111,6 +75,7 @@ fn blocks(events: &[ModelEvent]) -> Vec<String> {
                 blocks[*index].push_str(&format!(" | {}", arguments.as_str()));
             }
             ModelEvent::Start { .. }
+            | ModelEvent::Diagnostic { .. }
             | ModelEvent::Usage(_)
             | ModelEvent::Done { .. }
             | ModelEvent::Failed(_) => {}
@@ -159,14 +124,8 @@ fn expected() -> Vec<ModelEvent> {
 
 #[test]
 fn a_stream_cut_anywhere_gives_the_same_events() {
-    for text in [WHOLE.to_owned(), WHOLE.replace('\n', "\r\n"), WHOLE.replace('\n', "\r")] {
-        let bytes = text.as_bytes();
-        assert_eq!(run([bytes]), (expected(), None));
-        assert_eq!(run(bytes.chunks(1)), (expected(), None));
-        for at in 0..=bytes.len() {
-            assert_eq!(run([&bytes[..at], &bytes[at..]]), (expected(), None), "cut at {at}");
-        }
-    }
+    let model = model("p");
+    proof::cut_anywhere(WHOLE, || Answer::new(&model, true), &(expected(), None));
 }
 
 #[test]
@@ -203,7 +162,7 @@ fn a_reason_is_inferred_where_there_is_none() {
     ] {
         let model = model("p");
         let text = sse_of(&[&format!(r#"{{"id":"x","choices":[{{"delta":{delta}}}]}}"#)]);
-        let (events, failure) = run_with(&mut Answer::new(&model, false), [text.as_bytes()]);
+        let (events, failure) = proof::run(Answer::new(&model, false), [text.as_bytes()]);
         let done = ModelEvent::Done { reason: want, raw_reason: None, end_turn: None };
         assert_eq!((events.last(), failure), (Some(&done), None));
         blocks(&events);
@@ -367,7 +326,7 @@ fn thinking_is_read_from_every_field_and_once() {
     }
     let model = model("opencode-go");
     let text = sse_of(&[r#"{"id":"x","choices":[{"delta":{"reasoning":"a"},"finish_reason":"stop"}]}"#]);
-    let (events, _) = run_with(&mut Answer::new(&model, true), [text.as_bytes()]);
+    let (events, _) = proof::run(Answer::new(&model, true), [text.as_bytes()]);
     assert_eq!(blocks(&events), ["thinking a | reasoning_content"]);
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn ask(
     let body = request::body(request, &compat, cache, name, registry.sampling_params(model));
     let client = http.client(&credential.env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await?;
-    let mut answer = stream::Answer::new(model, false);
+    let mut answer = stream::Answer::new(model, None);
     pump(http::events(response), &mut answer, options.deadline, sink).await
 }
 

@@ -1,12 +1,14 @@
 //! The provider's records, as flat structs that borrow.
 
-use atomic_protocol::json::repair_surrogates;
+use atomic_protocol::json::{Raw, repair_surrogates};
 use atomic_protocol::model::ModelFailure;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::diagnostic;
 use crate::http::cut;
 use crate::partial_json;
+use crate::record::Record;
 use crate::wire::{Count, Text};
 
 /// Between the parts of what was thought.
@@ -23,6 +25,10 @@ pub(super) fn one_line(text: &str) -> String {
         Ok(raw) if !raw.get().contains(['\n', '\r']) => raw.get().to_owned(),
         _ => partial_json::arguments(&text).as_str().to_owned(),
     }
+}
+
+impl Record for Wire<'static> {
+    type Of<'a> = Wire<'a>;
 }
 
 #[derive(Deserialize, Default)]
@@ -142,6 +148,22 @@ pub(super) struct WireResponse<'a> {
     pub(super) usage: Option<WireUsage>,
     #[serde(borrow)]
     pub(super) output: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) input_transformations: Option<&'a RawValue>,
+}
+
+/// What the provider did to an item of the request.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct WireChange<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    action: Option<Text<'a>>,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
 }
 
 impl WireResponse<'_> {
@@ -152,6 +174,28 @@ impl WireResponse<'_> {
             read_item(raw).is_some_and(|item| *item.id == *id && item.encrypted_content.is_some())
         });
         found.map(|raw| one_line(raw.get()))
+    }
+
+    /// The reasoning that the provider left out of the request, if it did. What it leaves out of earlier turns because
+    /// they are over is not worth a word: it does so each time.
+    pub(super) fn removed(&self) -> Option<Raw> {
+        let list: Vec<&RawValue> = serde_json::from_str(self.input_transformations?.get()).ok()?;
+        let changes = list.iter().filter_map(|raw| serde_json::from_str::<WireChange<'_>>(raw.get()).ok());
+        let is = |word: &Option<Text<'_>>, want: &str| word.as_deref() == Some(want);
+        let removed: Vec<WireChange<'_>> = changes
+            .filter(|change| is(&change.kind, "reasoning") && is(&change.action, "removed"))
+            .filter(|change| !is(&change.reason, "turn_boundary"))
+            .collect();
+        (!removed.is_empty()).then(|| {
+            diagnostic::transformations(removed.iter().map(|change| {
+                [
+                    ("type", &change.kind),
+                    ("id", &change.id),
+                    ("action", &change.action),
+                    ("reason", &change.reason),
+                ]
+            }))
+        })
     }
 
     pub(super) fn failure(&self, status: &str) -> String {

@@ -197,7 +197,14 @@ fn text_of<'a>(part: &Part<'a>) -> Option<&'a str> {
 
 /// What the model said, item by item. `at` is the turn's place, which names items that have no name of their own.
 fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
-    for (number, part) in parts.iter().enumerate() {
+    // The provider refuses reasoning that nothing follows, such as that of an answer which was cut off.
+    let last = parts.iter().rposition(|part| match part {
+        Part::Text(text) | Part::SignedText { text, .. } => !text.trim().is_empty(),
+        Part::Call { .. } => true,
+        Part::Image { .. } | Part::Thinking { .. } | Part::Redacted { .. } => false,
+    });
+    let led_to_something = last.map_or(0, |last| last + 1);
+    for (number, part) in parts[..led_to_something].iter().enumerate() {
         match part {
             Part::Thinking { signature: Some(item), .. } => {
                 // A signature of another form is not a reasoning item; the provider would refuse it.

@@ -6,22 +6,25 @@ use atomic_protocol::model::{Model, ModelEvent, ModelFailure};
 
 use super::records::{GAP, Wire, WireItem, WireResponse, one_line, read_item};
 use super::request::Signature;
+use crate::blocks::{Blocks, call_end};
 use crate::cost;
 use crate::http::cut;
-use crate::partial_json;
 use crate::pump::{Flow, Mapper};
+use crate::record;
 use crate::sse;
 use crate::wire::{Text, filled};
+
+/// The name of what the provider says about changes of its input.
+const DIAGNOSTIC: &str = "openai_input_transformations";
 
 /// An answer as it grows.
 pub(super) struct Answer<'m> {
     model: &'m Model,
-    /// Prices follow the tier of service that answered.
-    tiers: bool,
-    started: bool,
+    /// Prices follow the tier of service that answered: it says which, else the one that was asked for. `None`: they do
+    /// not.
+    tier: Option<String>,
+    blocks: Blocks,
     open: Vec<Open>,
-    /// Blocks begun so far: the position of the next one in our list.
-    begun: usize,
     calls: usize,
 }
 
@@ -52,20 +55,15 @@ enum Kind {
 }
 
 impl<'m> Answer<'m> {
-    pub(super) fn new(model: &'m Model, tiers: bool) -> Answer<'m> {
-        Answer { model, tiers, started: false, open: Vec::new(), begun: 0, calls: 0 }
+    /// `tier`: the tier of service that was asked for, empty for none; `None` where tiers have no prices.
+    pub(super) fn new(model: &'m Model, tier: Option<String>) -> Answer<'m> {
+        Answer { model, tier, blocks: Blocks::default(), open: Vec::new(), calls: 0 }
     }
 
     fn start(&mut self, response: Option<&WireResponse<'_>>, out: &mut Vec<ModelEvent>) {
-        if !self.started {
-            self.started = true;
-            let named =
-                |text: Option<&Text<'_>>| text.filter(|text| !text.is_empty()).map(|text| text.to_string());
-            let response_id = named(response.and_then(|response| response.id.as_ref()));
-            let response_model = named(response.and_then(|response| response.model.as_ref()));
-            let response_model = response_model.filter(|name| *name != self.model.id);
-            out.push(ModelEvent::Start { response_id, response_model });
-        }
+        let id = response.and_then(|response| response.id.as_deref());
+        let name = response.and_then(|response| response.model.as_deref());
+        self.blocks.start(self.model, id, name, out);
     }
 
     /// The open item a record is about: by its place, else by its id, else the newest.
@@ -86,16 +84,9 @@ impl<'m> Answer<'m> {
         out: &mut Vec<ModelEvent>,
     ) -> Option<usize> {
         self.start(None, out);
-        let index = self.begun;
-        let kind = match &*item.kind {
-            "message" => {
-                out.push(ModelEvent::TextStart { index });
-                Kind::Text(0)
-            }
-            "reasoning" => {
-                out.push(ModelEvent::ThinkingStart { index });
-                Kind::Thinking { said: 0, gap: false, item: None }
-            }
+        let (index, kind) = match &*item.kind {
+            "message" => (self.blocks.text(out), Kind::Text(0)),
+            "reasoning" => (self.blocks.thinking(out), Kind::Thinking { said: 0, gap: false, item: None }),
             "function_call" => {
                 let name = item.name.to_string();
                 let id = match (&*item.call_id, &*item.id) {
@@ -103,14 +94,12 @@ impl<'m> Answer<'m> {
                     ("", item) => item.to_owned(),
                     (call, item) => format!("{call}|{item}"),
                 };
-                out.push(ModelEvent::ToolCallStart { index, id, name: name.clone() });
                 self.calls += 1;
-                Kind::Call { name, json: String::new() }
+                (self.blocks.call(id, name.clone(), out), Kind::Call { name, json: String::new() })
             }
             // Items of the provider's own tools: nothing a session could keep or send back.
             _ => return None,
         };
-        self.begun += 1;
         self.open.push(Open { theirs, id: item.id.to_string(), index, kind });
         let at = self.open.len() - 1;
         if let Some(json) = filled_ref(&item.arguments) {
@@ -278,8 +267,8 @@ impl<'m> Answer<'m> {
             ..Usage::default()
         };
         cost::price(&mut usage, &self.model.cost, 0);
-        if self.tiers {
-            let tier = response.service_tier.as_deref().unwrap_or_default();
+        if let Some(asked) = &self.tier {
+            let tier = response.service_tier.as_deref().filter(|tier| !tier.is_empty()).unwrap_or(asked);
             cost::scale(&mut usage.cost, tier_factor(&self.model.id, tier));
         }
         out.push(ModelEvent::Usage(usage));
@@ -297,9 +286,7 @@ impl<'m> Answer<'m> {
         let usual = event.trim_start_matches("response.");
         let status = said.unwrap_or(if usual == "done" { "completed" } else { usual });
         let detail = response.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
-        let fails = |text: String, raw: String| {
-            Err(ModelFailure { raw_reason: Some(cut(&raw)), ..ModelFailure::new(text) })
-        };
+        let fails = |text: String, raw: String| Err(record::stopped_with(cut(&raw), text));
         let (reason, raw_reason) = match (status, detail) {
             ("completed", _) if self.calls > 0 => (StopReason::ToolUse, None),
             ("completed", _) => (StopReason::Stop, None),
@@ -326,6 +313,9 @@ impl<'m> Answer<'m> {
         if let (StopReason::ToolUse, Some(name)) = (reason, unfinished) {
             let text = format!("OpenAI Responses stream completed with an unfinished tool call: {name}");
             return Err(ModelFailure::new(text));
+        }
+        if let Some(details) = response.removed() {
+            out.push(ModelEvent::Diagnostic { kind: DIAGNOSTIC.to_owned(), details });
         }
         out.push(ModelEvent::Done { reason, raw_reason, end_turn: response.end_turn });
         Ok(Flow::Ended)
@@ -376,10 +366,6 @@ impl<'m> Answer<'m> {
     }
 }
 
-fn call_end(index: usize, json: &str) -> ModelEvent {
-    ModelEvent::ToolCallEnd { index, arguments: partial_json::arguments(json), thought_signature: None }
-}
-
 fn filled_ref<'t>(text: &'t Text<'_>) -> Option<&'t str> {
     Some(&**text).filter(|text| !text.is_empty())
 }
@@ -400,24 +386,16 @@ impl Mapper for Answer<'_> {
         if text.is_empty() || text == "[DONE]" {
             return Ok(Flow::More);
         }
-        match serde_json::from_str::<Wire<'_>>(text) {
-            Ok(wire) => self.record(wire, event.name, out),
-            Err(error) => {
-                let mended = partial_json::record(text);
-                match mended.as_deref().and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) {
-                    Some(wire) => self.record(wire, event.name, out),
-                    // A kind of event that only this endpoint knows.
-                    None if !matches!(event.name, "" | "message" | "error")
-                        && !event.name.starts_with("response.") =>
-                    {
-                        Ok(Flow::More)
-                    }
-                    None => Err(ModelFailure::new(format!(
-                        "The provider sent an event that cannot be read ({error}): {}",
-                        cut(text)
-                    ))),
-                }
+        match record::read::<Wire<'static>, _>(text, |wire| self.record(wire, event.name, out)) {
+            Ok(outcome) => outcome,
+            // A kind of event that only this endpoint knows.
+            Err(_)
+                if !matches!(event.name, "" | "message" | "error")
+                    && !event.name.starts_with("response.") =>
+            {
+                Ok(Flow::More)
             }
+            Err(failure) => Err(failure),
         }
     }
 

@@ -11,7 +11,7 @@ fn model() -> Model {
 }
 
 fn run(text: &str) -> proof::Outcome {
-    proof::run(Answer::new(&model(), true), [text.as_bytes()])
+    proof::run(Answer::new(&model(), Some(String::new())), [text.as_bytes()])
 }
 
 fn text(index: usize, delta: &str) -> ModelEvent {
@@ -74,14 +74,14 @@ fn expected() -> Vec<ModelEvent> {
 #[test]
 fn a_stream_cut_anywhere_gives_the_same_events() {
     let model = model();
-    cut_anywhere(WHOLE, || Answer::new(&model, true), &(expected(), None));
+    cut_anywhere(WHOLE, || Answer::new(&model, Some(String::new())), &(expected(), None));
 }
 
 #[test]
 fn a_stream_that_ends_early_is_a_failure_wherever_it_ends() {
     let end = WHOLE.rfind("event: response.completed").unwrap();
     for at in 0..=end {
-        let (_, failure) = proof::run(Answer::new(&model(), true), [&WHOLE.as_bytes()[..at]]);
+        let (_, failure) = proof::run(Answer::new(&model(), Some(String::new())), [&WHOLE.as_bytes()[..at]]);
         assert!(failure.is_some(), "{at}");
     }
     let failure = run(&WHOLE[..end]).1.unwrap();
@@ -270,8 +270,57 @@ proptest::proptest! {
         let mut bytes = WHOLE.as_bytes().to_vec();
         let end = (at + junk.len()).min(bytes.len());
         bytes.splice(at..end, junk);
-        let (events, failure) = proof::run(Answer::new(&model(), true), [&bytes[..]]);
+        let (events, failure) = proof::run(Answer::new(&model(), Some(String::new())), [&bytes[..]]);
         let done = events.iter().filter(|event| matches!(event, ModelEvent::Done { .. })).count();
         proptest::prop_assert_eq!(done, usize::from(failure.is_none()));
+    }
+}
+
+#[test]
+fn prices_follow_the_tier_that_answered_else_the_one_asked_for() {
+    let usage = r#""status":"completed","usage":{"input_tokens":1000000,"output_tokens":0}"#;
+    for (asked, answered, want) in [
+        (Some(""), "", 1.0),
+        (Some(""), r#","service_tier":"default""#, 1.0),
+        (Some(""), r#","service_tier":"flex""#, 0.5),
+        (Some(""), r#","service_tier":"priority""#, 2.0),
+        (Some("flex"), "", 0.5),
+        (Some("priority"), r#","service_tier":"default""#, 1.0),
+        (Some("auto"), r#","service_tier":null"#, 1.0),
+        (None, r#","service_tier":"flex""#, 1.0),
+    ] {
+        let record = format!(r#"{{"type":"response.completed","response":{{{usage}{answered}}}}}"#);
+        let model = model();
+        let answer = Answer::new(&model, asked.map(str::to_owned));
+        let (got, _) = proof::run(answer, [events(&[record.as_str()]).as_bytes()]);
+        let cost = got.iter().find_map(|event| match event {
+            ModelEvent::Usage(usage) => Some(usage.cost.input),
+            _ => None,
+        });
+        assert_eq!(cost, Some(want * model.cost.input), "{asked:?} {answered}");
+    }
+}
+
+#[test]
+fn reasoning_that_the_provider_left_out_is_kept_as_a_diagnostic() {
+    let of = |list: &str| {
+        let record = format!(
+            r#"{{"type":"response.completed","response":{{"status":"completed","input_transformations":{list}}}}}"#
+        );
+        let (got, failure) = run(&events(&[record.as_str()]));
+        assert_eq!(failure, None);
+        got.into_iter().find_map(|event| match event {
+            ModelEvent::Diagnostic { kind, details } => Some(format!("{kind} {}", details.as_str())),
+            _ => None,
+        })
+    };
+    let removed = r#"{"type":"reasoning","id":"rs_1","action":"removed","reason":"unknown_key"}"#;
+    let usual = r#"{"type":"reasoning","id":"rs_0","action":"removed","reason":"turn_boundary"}"#;
+    assert_eq!(
+        of(&format!("[{usual},{removed},7]")).unwrap(),
+        format!(r#"openai_input_transformations {{"transformations":[{removed}]}}"#)
+    );
+    for nothing in ["null", "[]", "{}", &format!("[{usual}]")] {
+        assert_eq!(of(nothing), None, "{nothing}");
     }
 }
