@@ -276,6 +276,7 @@ impl Connection {
     /// The session failed inside the daemon. For the client that is no more than a daemon that was lost: the connection
     /// ends without a goodbye, so its shim closes the run that is open and attaches again, to what the file holds.
     async fn break_off(self) {
+        self.client.cancel_bash(None);
         let id = &self.session.info().id;
         let notice = format!(
             "Warning: session {id} failed inside atomicd (`atomic logs` says how); it is opened again from its file"
