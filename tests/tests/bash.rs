@@ -81,6 +81,25 @@ fn exit_codes_are_told_and_signals_are_128_more() {
     }
 }
 
+/// A command that ends before anybody looks has its own code all the same, however many of them run at once.
+#[test]
+fn many_commands_that_fail_at_once_keep_their_codes() {
+    const COMMANDS: usize = 300;
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    let code = |at: usize| [1, 44, 137][at % 3];
+    for at in 0..COMMANDS {
+        bash(&mut shim, &at.to_string(), ["exit 1", "exit 300", "kill -9 $$"][at % 3]);
+    }
+    for at in 0..COMMANDS {
+        let answer = shim.response(at.to_string());
+        assert_eq!(
+            answer.data(),
+            &json!({"output": "", "exitCode": code(at), "cancelled": false, "truncated": false})
+        );
+    }
+}
+
 #[test]
 fn without_an_id_all_are_cancelled_and_control_lines_wait_for_nobody() {
     let sandbox = Sandbox::new();

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use atomic_tests::{
-    Exchange, ModelServer, PLAIN_MODEL, Record, Sandbox, SessionFile, Shim, anthropic, kinds,
+    Exchange, ModelServer, PLAIN_MODEL, Record, Sandbox, SessionFile, Shim, anthropic, eventually, kinds,
 };
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ fn a_path_without_a_file_becomes_a_session() {
     assert!(!path.exists(), "as with any untouched session");
     talk(&server, &mut shim, "one?", "one");
     assert_eq!(SessionFile::at(&path).messages().len(), 2);
-    assert!(shim.stderr().contains("does not exist"), "told on stderr: {}", shim.stderr());
+    eventually("it is told on stderr", || shim.stderr().contains("does not exist").then_some(()));
 }
 
 #[test]

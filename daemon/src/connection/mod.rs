@@ -44,6 +44,10 @@ pub const SIGNAL_GRACE: Duration = Duration::from_millis(150);
 /// Bytes asked of the socket at once. A longer line makes the buffer grow with it.
 const READ_BYTES: usize = 16 << 10;
 
+/// Reading a line of this many bytes takes some milliseconds; from here on another thread takes over whatever else
+/// this one would have done meanwhile.
+const LONG_LINE: usize = 1 << 20;
+
 /// A client as its session knows it.
 #[derive(Debug)]
 pub struct Client {
@@ -272,6 +276,7 @@ impl Connection {
     /// The session failed inside the daemon. For the client that is no more than a daemon that was lost: the connection
     /// ends without a goodbye, so its shim closes the run that is open and attaches again, to what the file holds.
     async fn break_off(self) {
+        self.client.cancel_bash(None);
         let id = &self.session.info().id;
         let notice = format!(
             "Warning: session {id} failed inside atomicd (`atomic logs` says how); it is opened again from its file"
@@ -349,7 +354,11 @@ impl Connection {
         self.number += 1;
         let number = self.number;
         let bytes = line.len();
-        let (lane, id, line) = match Request::parse(&line) {
+        let parsed = match bytes {
+            ..LONG_LINE => Request::parse(&line),
+            _ => tokio::task::block_in_place(|| Request::parse(&line)),
+        };
+        let (lane, id, line) = match parsed {
             Ok(request) => (request.command.lane(), request.id.clone(), Line::Request { number, request }),
             Err(answer) => (Lane::Read, None, Line::Refused { number, answer: answer.into() }),
         };
