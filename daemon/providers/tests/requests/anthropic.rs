@@ -182,15 +182,21 @@ async fn proxies_come_from_the_sessions_environment() {
         seen.send(text).unwrap();
         socket.write_all(format!("{HEAD}{BEGIN}{END}").as_bytes()).unwrap();
     });
-    // A port that nobody listens on.
+    // A name that nobody has (RFC 2606).
+    let mut session = anthropic("http://model.invalid:1");
+    session.env.push(("http_proxy", proxy.clone()));
+    let events = session.all().await;
+    assert!(matches!(events.last(), Some(ModelEvent::Done { .. })), "{events:?}");
+    assert!(request.recv().unwrap().starts_with("POST http://model.invalid:1/v1/messages "));
+
+    session.env.push(("NO_PROXY", "model.invalid".into()));
+    let events = session.all().await;
+    assert!(failure(&events).message.starts_with("Connection error: model.invalid:1"), "{events:?}");
+
+    // This machine is never looked for by a proxy. A port that nobody listens on.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut session = anthropic(&format!("http://{closed}"));
     session.env.push(("http_proxy", proxy));
-    let events = session.all().await;
-    assert!(matches!(events.last(), Some(ModelEvent::Done { .. })), "{events:?}");
-    assert!(request.recv().unwrap().starts_with(&format!("POST http://{closed}/v1/messages ")));
-
-    session.env.push(("NO_PROXY", "127.0.0.1".into()));
     let events = session.all().await;
     assert!(failure(&events).message.starts_with("Connection error: 127.0.0.1"), "{events:?}");
 }
