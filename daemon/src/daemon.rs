@@ -63,7 +63,7 @@ impl Daemon {
             agent_dir,
             http: Http::new(),
             pool: Pool::new(),
-            new_ids: session::open::random_ids,
+            new_ids: session::prepare::random_ids,
             children,
             sessions: Arc::default(),
             logging,

@@ -10,7 +10,7 @@ use atomic_protocol::time::Millis;
 use atomic_session_store::{self as store, Summary};
 use atomic_tools::SessionEnv;
 
-use crate::session::open;
+use crate::session::find;
 
 /// The index of stored sessions, below the agent directory. A cache: it may be deleted at any time.
 const INDEX: [&str; 2] = ["cache", "sessions-index.jsonl"];
@@ -41,7 +41,7 @@ impl Wanted {
         all: bool,
         query: Option<String>,
     ) -> Wanted {
-        let dir = open::session_dir_of(agent_dir, named, env, cwd);
+        let dir = find::session_dir_of(agent_dir, named, env, cwd);
         let cwd = cwd.to_string_lossy().into_owned();
         let own = dir != store::default_session_dir(agent_dir, &cwd);
         let dirs = match all && !own {

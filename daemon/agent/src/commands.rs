@@ -395,9 +395,9 @@ impl Agent {
 }
 
 /// A prompt without a model (the phrase "No model selected." is the reference's).
-pub(crate) const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Put one into auth.json or models.json of the \
-     agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider demo.\nThen \
-     choose a model with set_model.";
+pub(crate) const NO_MODEL: &str = "No model selected.\n\nNo provider has an API key. Store one with 'atomic auth login PROVIDER', put it \
+     into models.json of the agent directory or into the environment (for example ANTHROPIC_API_KEY), or start with --provider \
+     demo.\nThen choose a model with set_model.";
 
 /// What became of a message: `started`, `queued` or `handled`. Pi's own client (1.6.0) does not take an answer to
 /// `prompt`, `steer` or `follow_up` without it, and `handled` alone says that no run follows.

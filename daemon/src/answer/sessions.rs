@@ -18,7 +18,7 @@ use atomic_tools::SessionEnv;
 use super::{Answer, Caller, Refusal, export};
 use crate::clock;
 use crate::listing::{self, Row, Wanted};
-use crate::session::open;
+use crate::session::find;
 
 /// Characters of a first message in a list for people.
 const SHOWN_CHARS: usize = 60;
@@ -221,10 +221,10 @@ impl<'a> Sessions<'a> {
         let Caller { agent_dir, cwd, .. } = self.caller;
         let text = session.to_string_lossy();
         if text.contains(['/', '\\']) || text.ends_with(".jsonl") {
-            let path = open::canonical(&cwd.join(open::expand_home(session, &self.env)));
+            let path = find::canonical(&cwd.join(find::expand_home(session, &self.env)));
             return Ok(vec![(path.map_err(|error| refused(plain(&error)))?, text.into_owned())]);
         }
-        let dir = open::session_dir_of(agent_dir, self.session_dir.as_deref(), &self.env, cwd);
+        let dir = find::session_dir_of(agent_dir, self.session_dir.as_deref(), &self.env, cwd);
         let others = store::session_dirs(&agent_dir.join("sessions")).map_err(refused)?;
         let mut found = Vec::new();
         for dir in std::iter::once(&dir).chain(others.iter().filter(|other| **other != dir)) {
@@ -233,7 +233,7 @@ impl<'a> Sessions<'a> {
             found.extend(fits.map(|found| (found.path, found.header.header.id)));
         }
         found.sort_by_key(|(_, id)| **id != *text);
-        let files = found.into_iter().map(|(file, id)| Ok((open::canonical(&file)?, id)));
+        let files = found.into_iter().map(|(file, id)| Ok((find::canonical(&file)?, id)));
         let files: Vec<_> = files.collect::<Result<_, String>>().map_err(|error| refused(plain(&error)))?;
         match files.is_empty() || text.is_empty() {
             true => Err(refused(format_args!(

@@ -16,7 +16,7 @@ use atomic_tools::SessionEnv;
 use super::Opening;
 use super::actor::Actor;
 use super::fallback;
-use super::open::warning;
+use super::prepare::warning;
 use super::shape;
 use crate::resources::trust::{self, Question};
 use crate::resources::{self, Resources, Sources};

@@ -1,10 +1,10 @@
 //! Sessions: one task owns one session, everybody else holds a handle.
 //!
-//! * [`open`] finds or makes a session for a caller, `inputs` reads files for it, `shape` decides its model, tools and
-//!   system prompt;
+//! * [`open`] finds or makes a session for a caller: `find` says which one is meant, `prepare` makes it, `inputs` reads files
+//!   for it, `shape` decides its model, tools and system prompt;
 //! * `actor` is the task; `effects` performs what the agent decides; `reads` answers what changes nothing; `work` runs
-//!   models, tools and shell commands as child tasks, `compaction` what shortens a conversation, `changes` says when a call that changes a file begins; `expansion`
-//!   puts prompt templates and skills in place.
+//!   models, tools and shell commands as child tasks, `compaction` what shortens a conversation, `changes` says when a call
+//!   that changes a file begins; `expansion` puts prompt templates and skills in place.
 
 pub(crate) mod actor;
 pub(crate) mod branches;
@@ -14,10 +14,11 @@ pub(crate) mod compaction;
 mod effects;
 mod expansion;
 mod fallback;
+pub(crate) mod find;
 mod inputs;
 mod models;
-
 pub mod open;
+pub(crate) mod prepare;
 mod reads;
 mod records;
 mod servers;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::SessionMessage;
 use super::actor::Actor;
 use super::fallback;
-use super::open::warning;
+use super::prepare::warning;
 use super::shape;
 use crate::settings::Settings;
 use crate::ticket::Ticket;
