@@ -4,9 +4,10 @@
 //! behind it is decided when it ends. The order that never changes: backup, append, conversation replaced, announced.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use atomic_protocol::command::CompactParameters;
-use atomic_protocol::entry::{EntryBody, EntryId};
+use atomic_protocol::entry::EntryId;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
 use atomic_protocol::json::Raw;
 use atomic_protocol::model::ModelFailure;
@@ -16,11 +17,12 @@ use crate::commands::{NO_MODEL, PendingPrompt};
 use crate::compaction::{
     Begin, Boundary, Instructions, Parameters, PlanOutcome, Rung, SummaryParameters, Way, Work,
 };
-use crate::effect::{Effect, PlanCall, PlanStage};
+use crate::effect::{Compose, Effect, PlanCall, PlanStage};
 use crate::input::{AgentCommand, PlanId, RequestId, TimerId};
 use crate::ladder::Candidate;
 use crate::overflow;
 use crate::run::{Step, Waiting};
+use crate::weights::Conversation;
 
 /// Settings `compaction.*`.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,7 +159,9 @@ enum Stage {
     /// The time for the next call of the planner.
     Waiting(TimerId, Work),
     /// The file is being copied.
-    BackingUp(PlanId, Box<Boundary>),
+    BackingUp(PlanId, Arc<Boundary>),
+    /// What is to be written is being put together.
+    Composing(Box<Compose>),
     /// Written down; the conversation is being built anew. Carries the result.
     Rebuilding(PlanId, Raw),
 }
@@ -384,7 +388,7 @@ impl Agent {
                 }
                 let plan = PlanId(self.number());
                 self.out.push(Effect::Backup { plan, label: cause.label() });
-                self.at(Stage::BackingUp(plan, boundary));
+                self.at(Stage::BackingUp(plan, boundary.into()));
             }
             PlanOutcome::Further(work) => self.take_step(PlanStage::Ask(work)),
             PlanOutcome::TooLong(work) => match work.trimmed() {
@@ -463,40 +467,60 @@ impl Agent {
         }
     }
 
-    /// The file was copied: write the compaction down and ask for the conversation that comes of it.
+    /// The file was copied: have what is to be written put together.
     pub(crate) fn backed_up(&mut self, plan: PlanId, backup: Result<Option<String>, String>) {
         let Some(compacting) = &self.compaction else { return };
         let boundary = match &compacting.stage {
-            Stage::BackingUp(current, boundary) if *current == plan => boundary.as_ref().clone(),
+            Stage::BackingUp(current, boundary) if *current == plan => boundary.clone(),
             _ => return,
         };
-        let backup = match backup {
-            Ok(backup) => backup,
+        match backup {
+            Ok(backup) => {
+                let id = self.ids.entry();
+                self.compose(id, boundary, backup);
+            }
+            Err(error) => self.end_compaction(Ended::Failed(error)),
+        }
+    }
+
+    fn compose(&mut self, id: EntryId, boundary: Arc<Boundary>, backup: Option<String>) {
+        let plan = PlanId(self.number());
+        let (parent_id, timestamp) = (self.leaf.clone(), self.now);
+        let compose = Compose { plan, boundary, backup, id, parent_id, timestamp };
+        self.out.push(Effect::Compose(Box::new(compose.clone())));
+        self.at(Stage::Composing(Box::new(compose)));
+    }
+
+    /// It is put together: write the compaction down, for the conversation that comes of it.
+    pub(crate) fn composed(&mut self, plan: PlanId, result: Result<Raw, String>) {
+        let Some(compacting) = &self.compaction else { return };
+        let compose = match &compacting.stage {
+            Stage::Composing(compose) if compose.plan == plan => compose.as_ref().clone(),
+            _ => return,
+        };
+        let result = match result {
+            Ok(result) => result,
             Err(error) => return self.end_compaction(Ended::Failed(error)),
         };
-        let result = boundary.result(backup.as_deref());
-        self.append(EntryBody::Compaction {
-            details: boundary.details(backup.as_deref()),
-            summary: boundary.text().to_owned(),
-            first_kept: boundary.first_kept().cloned(),
-            tokens_before: boundary.tokens_before(),
-            usage: boundary.usage().cloned(),
-        });
-        let plan = PlanId(self.number());
-        self.out.push(Effect::ReadContext(plan));
+        let Compose { id, parent_id, boundary, backup, .. } = compose;
+        if parent_id != self.leaf {
+            // Something else was written meanwhile, such as another model: the boundary follows that.
+            return self.compose(id, boundary, backup);
+        }
+        self.out.push(Effect::AppendComposed { plan, id: id.clone(), parent_id });
+        self.leaf = Some(id);
         self.at(Stage::Rebuilding(plan, result));
     }
 
     /// The conversation as it is from now on.
-    pub(crate) fn rebuilt(&mut self, plan: PlanId, messages: Vec<(EntryId, Raw)>) {
-        let Some(messages) = self.branch_read(plan, messages) else { return };
+    pub(crate) fn rebuilt(&mut self, plan: PlanId, conversation: Conversation) {
+        let Some(conversation) = self.branch_read(plan, conversation) else { return };
         let Some(compacting) = &self.compaction else { return };
         let result = match &compacting.stage {
             Stage::Rebuilding(current, result) if *current == plan => result.clone(),
             _ => return,
         };
-        self.context = messages;
-        self.weights.clear();
+        self.set_conversation(conversation);
         self.end_compaction(Ended::Done(result));
     }
 
@@ -516,6 +540,7 @@ impl Agent {
         let Some(compacting) = &self.compaction else { return };
         match &compacting.stage {
             Stage::Planning(plan) | Stage::BackingUp(plan, _) => self.out.push(Effect::CancelPlan(*plan)),
+            Stage::Composing(compose) => self.out.push(Effect::CancelPlan(compose.plan)),
             Stage::Waiting(..) => {}
             Stage::Rebuilding(..) => return,
         }
@@ -610,6 +635,9 @@ impl Agent {
             match compacting.stage {
                 Stage::Planning(plan) | Stage::BackingUp(plan, _) if performed(plan) => {
                     self.out.push(Effect::CancelPlan(plan));
+                }
+                Stage::Composing(compose) if performed(compose.plan) => {
+                    self.out.push(Effect::CancelPlan(compose.plan));
                 }
                 _ => {}
             }

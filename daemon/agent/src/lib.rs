@@ -72,7 +72,7 @@ use atomic_protocol::tool::ToolSpec;
 
 pub use branching::{BUSY, Departure, NO_SUMMARIZER};
 pub use compacting::{CompactionPolicy, Strategy, Wish};
-pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
+pub use effect::{Compose, Effect, ModelCall, PlanCall, PlanStage};
 pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
@@ -81,6 +81,7 @@ pub use ladder::Candidate;
 pub use limits::{Budget, Limits, Spent};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
+pub use weights::Conversation;
 
 use crate::branching::Branching;
 use crate::commands::PendingPrompt;
@@ -246,7 +247,8 @@ impl Agent {
             Input::Planned { plan, outcome } => self.planned(plan, outcome),
             Input::Spent { usage } => self.ledger.spend(&usage, false),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
-            Input::Context { plan, messages } => self.rebuilt(plan, messages),
+            Input::Composed { plan, result } => self.composed(plan, result),
+            Input::Context { plan, conversation } => self.rebuilt(plan, conversation),
             Input::BashFinished { message } => self.bash_finished(message),
             Input::AppendFailed { error, dropped } => self.append_failed(&error, dropped),
         }
@@ -339,6 +341,12 @@ impl Agent {
             Entry { id: id.clone(), parent_id: self.leaf.replace(id.clone()), timestamp: self.now, body };
         self.out.push(Effect::Append(entry));
         id
+    }
+
+    /// The conversation is this one from now on.
+    fn set_conversation(&mut self, conversation: Conversation) {
+        self.context = conversation.messages;
+        self.weights = conversation.weights;
     }
 
     /// Appends a message to the file and to the conversation.

@@ -74,6 +74,7 @@ fn play(seed: u64) {
     let mut chosen = "m";
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
+        world.instant_composing = dice.roll(3) > 0;
         let name = format!("m{step}");
         match dice.roll(19) {
             0 | 1 => {
@@ -144,13 +145,14 @@ fn play(seed: u64) {
     }
     // Let everything come to its end.
     world.full = false;
-    world.instant = true;
+    (world.instant, world.instant_composing) = (true, true);
     for _ in 0..10_000 {
         if world.timer.is_some()
             && world.hooks.is_empty()
             && world.tools.is_empty()
             && world.open_calls.is_empty()
             && world.plans.is_empty()
+            && world.composed.is_empty()
         {
             world.ring();
             continue;
@@ -160,6 +162,8 @@ fn play(seed: u64) {
         }
         if let Some((hook, _)) = world.hooks.pop() {
             world.feed(Input::HookAnswer { hook, answer: HookAnswer::Go });
+        } else if !world.composed.is_empty() {
+            world.compose();
         } else if !world.plans.is_empty() {
             world.planner_says("1,3");
         } else if !world.tools.is_empty() {
@@ -271,6 +275,7 @@ fn plan(world: &mut World, dice: &mut Dice) {
 /// Something the outside world does: the model, a tool or a hook goes on.
 fn advance(world: &mut World, dice: &mut Dice, name: &str) {
     match dice.roll(5) {
+        4 if !world.composed.is_empty() => world.compose(),
         4 if !world.plans.is_empty() => {
             if dice.roll(8) == 0 {
                 world.backup_error = Some("no room for a copy".into());

@@ -4,7 +4,7 @@
 //! may block; the session's task only hands over shared bytes.
 
 use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work};
-use atomic_agent::{AgentCommand, Input, PlanCall, PlanId, PlanStage, RequestId};
+use atomic_agent::{AgentCommand, Compose, Conversation, Input, PlanCall, PlanId, PlanStage, RequestId};
 use atomic_protocol::message::{Content, Message, Usage, UserMessage};
 use atomic_protocol::model::ModelRequest;
 use atomic_providers::Registry;
@@ -38,7 +38,19 @@ pub(super) struct CompactionWork {
 
 /// A step of a compaction is done.
 #[derive(Debug)]
-pub struct CompactionDone(pub(super) Input);
+pub struct CompactionDone {
+    input: Input,
+    composed: Option<Box<Composed>>,
+}
+
+/// A boundary that is written out and not in the file yet.
+#[derive(Debug)]
+pub(super) struct Composed {
+    pub(super) plan: PlanId,
+    pub(super) entry: store::ReadyEntry,
+    /// The conversation that it leaves.
+    pub(super) conversation: Conversation,
+}
 
 impl Actor {
     /// Starts a step of planning.
@@ -65,12 +77,10 @@ impl Actor {
             if usage != Usage::default() {
                 // It is paid for, whatever came of it.
                 let spent = Input::Spent { usage };
-                let _ = own.send(SessionMessage::Compaction(CompactionDone(spent))).await;
+                tell(&own, spent).await;
             }
             let Some(outcome) = outcome else { return };
-            // A session that is over wants no outcome.
-            let _ =
-                own.send(SessionMessage::Compaction(CompactionDone(Input::Planned { plan, outcome }))).await;
+            tell(&own, Input::Planned { plan, outcome }).await;
         });
         self.compaction = Some(CompactionWork { plan, _cancel: cancel.drop_guard() });
     }
@@ -103,9 +113,40 @@ impl Actor {
                     Err(BROKEN.to_owned())
                 }
             };
-            let _ =
-                own.send(SessionMessage::Compaction(CompactionDone(Input::BackedUp { plan, backup }))).await;
+            tell(&own, Input::BackedUp { plan, backup }).await;
         });
+    }
+
+    /// Has a boundary written out: its entry, its result, and the conversation that it leaves.
+    pub(super) fn compose(&self, compose: Compose) {
+        let own = self.own.clone();
+        let kept = store::kept(&self.store, compose.boundary.first_kept());
+        tokio::spawn(async move {
+            let plan = compose.plan;
+            let composed = blocking(move || {
+                let entry = store::ReadyEntry::new(&compose.entry())?;
+                let conversation = Conversation::new(entry.conversation(&kept));
+                Ok::<_, store::Error>((compose.result(), Composed { plan, entry, conversation }))
+            });
+            let (result, composed) = match composed.await {
+                Ok(Ok((result, composed))) => (Ok(result), Some(Box::new(composed))),
+                Ok(Err(error)) => (Err(error.to_string()), None),
+                Err(error) => {
+                    tracing::error!(%error, "a compaction was not written out");
+                    (Err(BROKEN.to_owned()), None)
+                }
+            };
+            let done = CompactionDone { input: Input::Composed { plan, result }, composed };
+            let _ = own.send(SessionMessage::Compaction(done)).await;
+        });
+    }
+
+    /// A step is done.
+    pub(super) fn compaction_done(&mut self, done: CompactionDone) {
+        self.composed = done.composed;
+        self.feed(done.input);
+        // What was not wanted any more.
+        self.composed = None;
     }
 
     /// `abort_compaction` on nobody's behalf.
@@ -133,6 +174,11 @@ impl Actor {
             }
         }
     }
+}
+
+/// Tells the session what came of a step; one that is over does not want to know.
+async fn tell(own: &mpsc::Sender<SessionMessage>, input: Input) {
+    let _ = own.send(SessionMessage::Compaction(CompactionDone { input, composed: None })).await;
 }
 
 /// Does one step.
