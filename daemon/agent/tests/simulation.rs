@@ -45,10 +45,15 @@ const RETRIES: usize = 3;
 /// Models that may take the place of one that fails.
 const FALLBACKS: [&str; 2] = ["f1", "f2"];
 
-/// An assistant message that is neither a failure nor aborted.
+/// What a provider says instead of a model.
+const REFUSED: &str = "no, thank you";
+
+/// An assistant message that is neither a failure nor aborted, and says something.
 fn is_answer(message: &Raw) -> bool {
     let text = message.as_str();
-    text.contains(r#""role":"assistant""#)
+    let hollow = text.contains(r#""content":[]"#) || text.contains(REFUSED);
+    !hollow
+        && text.contains(r#""role":"assistant""#)
         && !text.contains(r#""stopReason":"error""#)
         && !text.contains(r#""stopReason":"aborted""#)
 }
@@ -297,7 +302,9 @@ fn advance(world: &mut World, dice: &mut Dice, name: &str) {
                 world.tool_done(at, ToolOutput::text("r"));
             }
         }
-        _ if !world.open_calls.is_empty() => match dice.roll(12) {
+        _ if !world.open_calls.is_empty() => match dice.roll(14) {
+            12 => world.answer(vec![done(StopReason::Stop)]),
+            13 => world.answer(using(REFUSED, 500, 0, StopReason::Stop)),
             6 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("prompt is too long"))]),
             7 => world.answer(using("full", 9_800, 10, StopReason::Stop)),
             8 => world.answer(using("over", WINDOW + 1, 10, StopReason::Stop)),
