@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use atomic_protocol::Raw;
-use atomic_protocol::entry::EntryId;
+use atomic_protocol::entry::{EntryId, IN_PLACE_OF};
 use atomic_protocol::json::{Fields, ObjectWriter};
 use atomic_protocol::message::{Block, Message};
 use atomic_protocol::transcript::transcript;
@@ -36,9 +36,10 @@ pub struct Context {
     /// Messages in order, each with the entry it comes from. Bash results and messages kept from the model are among
     /// them, marked as in the file: clients see them, and who asks the model leaves them out.
     pub messages: Vec<(EntryId, Raw)>,
-    /// The last thinking level set on the branch.
+    /// The last thinking level set on the branch, if by the user.
     pub thinking: Option<String>,
-    /// Provider and model id last set, or used by an answer, on the branch.
+    /// Provider and model id last set, or used by an answer, on the branch. Where that is a fallback whose end is not in the
+    /// file, the model that it stands in for.
     pub model: Option<(String, String)>,
 }
 
@@ -60,7 +61,7 @@ pub fn context_at(store: &Store, leaf: Option<&EntryId>) -> Context {
     Context {
         messages,
         thinking: path.iter().rev().find_map(|entry| thinking(entry)),
-        model: path.iter().rev().find_map(|entry| model(entry)),
+        model: users_model(&path),
     }
 }
 
@@ -196,9 +197,24 @@ fn boundary(entry: &StoredEntry, unmarked: bool) -> Option<Boundary> {
 
 fn thinking(entry: &StoredEntry) -> Option<String> {
     match entry.kind {
-        Kind::ThinkingLevelChange => text(&Fields::parse(entry.line.as_str()).ok()?, "thinkingLevel"),
+        Kind::ThinkingLevelChange => {
+            let fields = Fields::parse(entry.line.as_str()).ok()?;
+            text(&fields, IN_PLACE_OF).or_else(|| text(&fields, "thinkingLevel"))
+        }
         _ => None,
     }
+}
+
+/// The model in use last; while a fallback is in its place, the user's own.
+fn users_model(path: &[&StoredEntry]) -> Option<(String, String)> {
+    let used = path.iter().rev().find_map(|entry| model(entry))?;
+    let change = path.iter().rev().find(|entry| entry.kind == Kind::ModelChange);
+    let own = change.filter(|change| model(change).as_ref() == Some(&used)).and_then(|change| {
+        let fields = Fields::parse(change.line.as_str()).ok()?;
+        let own = Fields::parse(fields.get(IN_PLACE_OF)?).ok()?;
+        Some((text(&own, "provider")?, text(&own, "modelId")?))
+    });
+    Some(own.unwrap_or(used))
 }
 
 fn model(entry: &StoredEntry) -> Option<(String, String)> {

@@ -219,10 +219,12 @@ impl Agent {
             self.append(EntryBody::ModelChange {
                 provider: model.provider.clone(),
                 model_id: model.id.clone(),
+                in_place_of: None,
             });
         }
         if record_thinking {
-            self.append(EntryBody::ThinkingLevelChange { level: self.thinking.as_str().to_owned() });
+            let level = self.thinking.as_str().to_owned();
+            self.append(EntryBody::ThinkingLevelChange { level, in_place_of: None });
         }
         std::mem::take(&mut self.out)
     }
