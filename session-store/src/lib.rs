@@ -48,7 +48,7 @@ use faults as disk;
 #[cfg(not(test))]
 use platform as disk;
 
-pub use backup::backup;
+pub use backup::{backup, keep_beside};
 pub use context::{
     Context, Left, Shortenable, context, context_at, kept, leaves_something, left_behind, shortenable,
 };

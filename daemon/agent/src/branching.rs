@@ -86,7 +86,10 @@ impl Agent {
         let model =
             self.model.clone().expect("who asks has looked for a model, and a model is only replaced");
         let (window, thinking) = (self.window(), self.thinking);
-        self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
+        let (borrowed, retry) = (false, self.retry);
+        let retries = self.branching.as_ref().map_or(0, |branching| branching.retries);
+        let call = PlanCall { plan, stage, model, thinking, window, borrowed, retry, retries };
+        self.out.push(Effect::Plan(Box::new(call)));
         Stage::Asking(plan)
     }
 

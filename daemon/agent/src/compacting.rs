@@ -150,6 +150,8 @@ pub(crate) struct Compacting {
     pub(crate) planner: Option<Candidate>,
     /// Who else may be asked.
     pub(crate) ladder: VecDeque<Candidate>,
+    /// Where it is told why the last planner was given up.
+    diagnostic: Option<String>,
 }
 
 #[derive(Debug)]
@@ -329,8 +331,16 @@ impl Agent {
         };
         let stage = self.plan(PlanStage::Begin(begin));
         let ladder = self.ladder();
-        self.compaction =
-            Some(Compacting { cause, will_retry, requests, stage, retries: 0, planner: None, ladder });
+        self.compaction = Some(Compacting {
+            cause,
+            will_retry,
+            requests,
+            stage,
+            retries: 0,
+            planner: None,
+            ladder,
+            diagnostic: None,
+        });
         if let Some(run) = &mut self.run {
             run.waiting = Some(Waiting::Compaction);
         }
@@ -347,7 +357,11 @@ impl Agent {
                 (model, self.thinking, self.window())
             }
         };
-        self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
+        let retries = self.compaction.as_ref().map_or(0, |compacting| compacting.retries);
+        let borrowed = self.compaction.as_ref().is_some_and(|compacting| compacting.borrowed().is_some());
+        let retry = self.retry;
+        let call = PlanCall { plan, stage, model, thinking, window, borrowed, retry, retries };
+        self.out.push(Effect::Plan(Box::new(call)));
         Stage::Planning(plan)
     }
 
@@ -367,12 +381,13 @@ impl Agent {
     }
 
     /// A step of planning is done.
-    pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome) {
+    pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome, diagnostic: Option<String>) {
         let Some(outcome) = self.branch_planned(plan, outcome) else { return };
-        let Some(compacting) = &self.compaction else { return };
+        let Some(compacting) = &mut self.compaction else { return };
         if !matches!(compacting.stage, Stage::Planning(current) if current == plan) {
             return;
         }
+        compacting.diagnostic = diagnostic;
         let cause = compacting.cause;
         match outcome {
             PlanOutcome::Nothing => self.end_compaction(match cause {
@@ -455,7 +470,11 @@ impl Agent {
             self.compaction.as_ref().is_some_and(|compacting| compacting.cause.is_load_bearing());
         match work {
             Work::Lines(plan) if load_bearing => self.take_step(PlanStage::Fresh(plan)),
-            _ => self.end_compaction(Ended::Failed(why.to_owned())),
+            _ => {
+                let told = self.compaction.as_mut().and_then(|compacting| compacting.diagnostic.take());
+                let told = told.map(|path| format!(" (diagnostic: {path})")).unwrap_or_default();
+                self.end_compaction(Ended::Failed(format!("{why}{told}")));
+            }
         }
     }
 

@@ -10,9 +10,10 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-use crate::compaction::{Begin, Boundary, BranchBegin, Plan, Work};
+use crate::compaction::{Asked, Begin, Boundary, BranchBegin, Plan, Work};
 use crate::hook::{Hook, HookId};
 use crate::input::{ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+use crate::retry::RetryPolicy;
 
 /// One thing to do. The actor performs effects strictly in order; when an append fails it drops the rest of the batch and
 /// feeds [`AppendFailed`](crate::Input::AppendFailed).
@@ -138,6 +139,26 @@ pub struct PlanCall {
     pub thinking: ThinkingLevel,
     /// Tokens that fit into its context window; 0 when that is not known.
     pub window: u64,
+    /// It is not the session's own model.
+    pub borrowed: bool,
+    /// The rules for failures.
+    pub retry: RetryPolicy,
+    /// Retries of this planner before.
+    pub retries: u32,
+}
+
+impl PlanCall {
+    /// Whom the step asks.
+    pub fn asked(&self) -> Asked {
+        let PlanCall { model, thinking, borrowed, retry, retries, .. } = self;
+        Asked {
+            model: model.clone(),
+            thinking: *thinking,
+            borrowed: *borrowed,
+            retry: *retry,
+            retries: *retries,
+        }
+    }
 }
 
 /// What to do in a step of planning.

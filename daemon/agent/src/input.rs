@@ -87,6 +87,8 @@ pub enum Input {
         plan: PlanId,
         /// What came of it.
         outcome: PlanOutcome,
+        /// Where it is told why the planner is given up, if it is and there is a file for it.
+        diagnostic: Option<String>,
     },
     /// A call that leaves no answer in the conversation, such as a planner's, used this. Fed before what came of it.
     Spent {

@@ -246,7 +246,7 @@ impl Agent {
                 self.planner_timer(timer);
                 self.branch_timer(timer);
             }
-            Input::Planned { plan, outcome } => self.planned(plan, outcome),
+            Input::Planned { plan, outcome, diagnostic } => self.planned(plan, outcome, diagnostic),
             Input::Spent { usage } => self.ledger.spend(&usage, false),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
             Input::Composed { plan, result } => self.composed(plan, result),

@@ -100,6 +100,22 @@ const PASSING: [&str; 36] = [
     "broke off",
 ];
 
+/// Words of failures for load (reference compaction 6), in lower case.
+const LOAD: [&str; 12] = [
+    "overloaded",
+    "rate limit",
+    "rate_limit",
+    "ratelimit",
+    "too many requests",
+    "service unavailable",
+    "service_unavailable",
+    "server error",
+    "server_error",
+    "internal error",
+    "internal_error",
+    "resourceexhausted",
+];
+
 impl RetryPolicy {
     /// How long to wait before retry number `attempt` (from 1) of `failure`, in milliseconds. `None`: do not.
     pub(crate) fn delay(&self, attempt: u32, failure: &ModelFailure) -> Option<u64> {
@@ -242,11 +258,32 @@ pub(crate) fn passes(failure: &ModelFailure) -> bool {
     }
 }
 
+/// The failure is about money, not load.
+pub(crate) fn is_quota(failure: &ModelFailure) -> bool {
+    let text = failure.message.to_lowercase();
+    LASTING.iter().any(|word| text.contains(word))
+}
+
+/// The provider has too much to do, for everybody or for this user.
+pub(crate) fn is_load(failure: &ModelFailure) -> bool {
+    let text = failure.message.to_lowercase();
+    let busy = |status: u16| status == 429 || (500..600).contains(&status);
+    match failure.status {
+        Some(status) => busy(status),
+        None => LOAD.iter().any(|word| text.contains(word)) || statuses(&text).any(busy),
+    }
+}
+
 /// A status of [`STATUSES`] stands in the text as a number of its own.
 fn names_status(text: &str) -> bool {
+    statuses(text).any(|status| STATUSES.contains(&status) && status != 409)
+}
+
+/// The numbers of three digits in a text.
+fn statuses(text: &str) -> impl Iterator<Item = u16> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter(|number| number.len() == 3)
-        .any(|number| number.parse().is_ok_and(|status| STATUSES.contains(&status) && status != 409))
+        .filter_map(|number| number.parse().ok())
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ fn it_is_given_up() {
     depart(&mut world, None);
     let plan = world.plans[0].plan;
     world.ask(AgentCommand::AbortCompaction);
-    world.feed(Input::Planned { plan, outcome: PlanOutcome::Nothing });
+    world.feed(Input::Planned { plan, outcome: PlanOutcome::Nothing, diagnostic: None });
     world.feed(Input::Context { plan, conversation: Conversation::default() });
     assert_eq!((world.file.len(), world.agent.messages().len()), (4, 4));
 }

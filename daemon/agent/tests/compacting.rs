@@ -675,7 +675,7 @@ fn late_outcomes_change_nothing() {
     world.ask(AgentCommand::AbortCompaction);
     world.seen();
     let outcome = atomic_agent::compaction::PlanOutcome::Nothing;
-    world.feed(Input::Planned { plan, outcome });
+    world.feed(Input::Planned { plan, outcome, diagnostic: None });
     world.feed(Input::BackedUp { plan, backup: Ok(None) });
     world.feed(Input::Context { plan, conversation: Conversation::default() });
     assert!(world.seen().is_empty());
@@ -734,4 +734,19 @@ fn a_boundary_that_is_given_up_or_fails_while_it_is_written_out_changes_nothing(
     world.prompt("on");
     assert_eq!(world.file.last().unwrap().parent_id, Some(leaf), "what comes next follows what is there");
     world.check_order();
+}
+
+#[test]
+fn an_error_names_where_it_is_told_why_a_planner_was_given_up() {
+    let mut world = begun();
+    world.diagnostic = Some("/s.jsonl.x.json".to_owned());
+    let request = compact(&mut world);
+    world.planner_says("I would rather not");
+    let error = world.answers[&request].clone().unwrap_err();
+    assert!(error.ends_with(" (diagnostic: /s.jsonl.x.json)"), "{error}");
+    let request = compact(&mut world);
+    world.diagnostic = None;
+    world.planner_says("I would rather not");
+    let error = world.answers[&request].clone().unwrap_err();
+    assert!(!error.contains("diagnostic"), "{error}");
 }

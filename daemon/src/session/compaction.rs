@@ -3,10 +3,15 @@
 //! What grows with the transcript (writing it down, numbering, putting it back together, copying the file) runs where it
 //! may block; the session's task only hands over shared bytes.
 
-use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work};
+use std::path::{Path, PathBuf};
+
+use atomic_agent::compaction::{
+    BROKE_OFF, Begun, Diagnosis, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work,
+};
 use atomic_agent::{AgentCommand, Compose, Conversation, Input, PlanCall, PlanId, PlanStage, RequestId};
 use atomic_protocol::message::{Content, Message, Usage, UserMessage};
 use atomic_protocol::model::ModelRequest;
+use atomic_protocol::time::Millis;
 use atomic_providers::Registry;
 use atomic_session_store as store;
 use tokio::sync::mpsc;
@@ -65,13 +70,14 @@ impl Actor {
             PlanStage::Ask(_) | PlanStage::Fresh(_) => Material::None,
         };
         let (daemon, registry, own) = (self.daemon.clone(), self.registry.clone(), self.own.clone());
+        let file = self.info.file.clone();
         let cancel = CancellationToken::new();
         let (plan, token) = (call.plan, cancel.clone());
         tracing::debug!(session = self.info.id, model = call.model.id, "compaction");
         tokio::spawn(async move {
             let mut usage = Usage::default();
             let outcome = tokio::select! {
-                outcome = step(&daemon, &registry, call, material, token.clone(), &mut usage) => Some(outcome),
+                outcome = step(&daemon, &registry, call, material, file, token.clone(), &mut usage) => Some(outcome),
                 () = token.cancelled() => None,
             };
             if usage != Usage::default() {
@@ -79,8 +85,8 @@ impl Actor {
                 let spent = Input::Spent { usage };
                 tell(&own, spent).await;
             }
-            let Some(outcome) = outcome else { return };
-            tell(&own, Input::Planned { plan, outcome }).await;
+            let Some((outcome, diagnostic)) = outcome else { return };
+            tell(&own, Input::Planned { plan, outcome, diagnostic }).await;
         });
         self.compaction = Some(CompactionWork { plan, _cancel: cancel.drop_guard() });
     }
@@ -181,16 +187,17 @@ async fn tell(own: &mpsc::Sender<SessionMessage>, input: Input) {
     let _ = own.send(SessionMessage::Compaction(CompactionDone { input, composed: None })).await;
 }
 
-/// Does one step.
+/// Does one step. Gives what came of it, and where it is told why the planner is given up.
 async fn step(
     daemon: &Daemon,
     registry: &Registry,
     call: PlanCall,
     material: Material,
+    file: Option<PathBuf>,
     token: CancellationToken,
     usage: &mut Usage,
-) -> PlanOutcome {
-    let window = call.window;
+) -> (PlanOutcome, Option<String>) {
+    let (window, asked) = (call.window, call.asked());
     let begun = blocking(move || match (call.stage, material) {
         (PlanStage::Begin(begin), Material::Conversation(source)) => begin.begin(source, window),
         (PlanStage::BeginBranch(begin, _), Material::Branch(left)) => begin.begin(left, window),
@@ -201,8 +208,8 @@ async fn step(
     });
     let work = match begun.await {
         Ok(Begun::Ask(work)) => work,
-        Ok(Begun::Over(outcome)) => return outcome,
-        Err(error) => return broken(error),
+        Ok(Begun::Over(outcome)) => return (outcome, None),
+        Err(error) => return (broken(error), None),
     };
     let (shown, system) = (work.clone(), work.system());
     let request = match blocking(move || request(&shown)).await {
@@ -215,7 +222,7 @@ async fn step(
             // Not the session's own: the provider's cache for that must not be pushed out.
             session_id: store::new_session_id(),
         },
-        Err(error) => return broken(error),
+        Err(error) => return (broken(error), None),
     };
     let (sender, mut pieces) = mpsc::channel(PIECES);
     let mut answer = PlannerAnswer::default();
@@ -234,9 +241,28 @@ async fn step(
     let stream = atomic_providers::stream(&daemon.http, registry, request, sender, token);
     let ((), whole) = tokio::join!(stream, collect);
     if !whole {
-        answer = PlannerAnswer::broken("The model's answer ended without its end");
+        answer = PlannerAnswer::broken(BROKE_OFF);
     }
-    blocking(move || work.outcome(answer, window)).await.unwrap_or_else(broken)
+    let judged = blocking(move || {
+        let outcome = work.outcome(answer.clone(), window);
+        let now = clock::now();
+        let diagnosis = file.zip(asked.diagnosis(&answer, &outcome, now));
+        let path = diagnosis.and_then(|(file, diagnosis)| keep(&file, now, &diagnosis));
+        (outcome, path)
+    });
+    judged.await.unwrap_or_else(|error| (broken(error), None))
+}
+
+/// Keeps what is worth knowing of a planner's answer beside the session's file. The path, if that is where a failure is
+/// told. One that cannot be kept is a line in the log: the compaction must not fail for it.
+fn keep(file: &Path, now: Millis, diagnosis: &Diagnosis) -> Option<String> {
+    match store::keep_beside(file, now, diagnosis.label, diagnosis.record.bytes()) {
+        Ok(path) => path.filter(|_| diagnosis.failed).map(|path| path.to_string_lossy().into_owned()),
+        Err(error) => {
+            tracing::warn!(%error, "what a planning model answered is not kept");
+            None
+        }
+    }
 }
 
 fn request(work: &Work) -> Vec<Message> {

@@ -79,6 +79,8 @@ pub(crate) struct World {
     pub(crate) composed: Vec<Compose>,
     /// They are written out at once; else `composed` waits for [`World::compose`].
     pub(crate) instant_composing: bool,
+    /// Where it is told why a planner is given up.
+    pub(crate) diagnostic: Option<String>,
     /// What the next backup fails with.
     pub(crate) backup_error: Option<String>,
     /// Hooks are answered at once; else they wait in `hooks`.
@@ -151,6 +153,7 @@ impl World {
             backups: Vec::new(),
             composed: Vec::new(),
             instant_composing: true,
+            diagnostic: None,
             backup_error: None,
             instant: true,
             full: false,
@@ -401,7 +404,8 @@ impl World {
         let call = self.plans.pop().expect("a step of planning is out");
         let plan = call.plan;
         let outcome = outcome(self, call);
-        self.feed(Input::Planned { plan, outcome });
+        let diagnostic = self.diagnostic.clone();
+        self.feed(Input::Planned { plan, outcome, diagnostic });
     }
 
     /// The boundary that was asked for last is written out.
