@@ -13,6 +13,7 @@ use atomic_protocol::json::Raw;
 use atomic_protocol::model::ModelFailure;
 
 use crate::Agent;
+use crate::cause::Cause;
 use crate::commands::{NO_MODEL, PendingPrompt};
 use crate::compaction::{
     Begin, Boundary, Instructions, Parameters, PlanOutcome, Rung, SummaryParameters, Way, Work,
@@ -21,119 +22,9 @@ use crate::effect::{Compose, Effect, PlanCall, PlanStage};
 use crate::input::{AgentCommand, PlanId, RequestId, TimerId};
 use crate::ladder::Candidate;
 use crate::overflow;
+use crate::policy::{Strategy, Wish};
 use crate::run::{Step, Waiting};
 use crate::weights::Conversation;
-
-/// Settings `compaction.*`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CompactionPolicy {
-    /// Shorten without being asked.
-    pub enabled: bool,
-    /// Tokens of the context window to keep free.
-    pub reserve_tokens: u64,
-    /// How, when nobody says.
-    pub strategy: Strategy,
-    /// How far, line by line.
-    pub parameters: Parameters,
-    /// Tokens of the newest messages that a summary leaves as they are.
-    pub keep_recent_tokens: u64,
-}
-
-/// Setting `compaction.strategy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Take lines away and leave the others as they are.
-    #[default]
-    VerbatimLines,
-    /// Have a summary written.
-    Summary,
-}
-
-/// What a client that asks for a compaction says of it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
-    /// As the settings say, but for what is given here. A summary is only told what matters (`query`).
-    Settings(CompactParameters),
-    /// A summary, with what it shall say besides.
-    Summary(Option<String>),
-}
-
-impl Default for Wish {
-    fn default() -> Self {
-        Wish::Settings(CompactParameters::default())
-    }
-}
-
-impl Default for CompactionPolicy {
-    fn default() -> Self {
-        CompactionPolicy {
-            enabled: true,
-            reserve_tokens: 16_384,
-            strategy: Strategy::default(),
-            parameters: Parameters::default(),
-            keep_recent_tokens: 20_000,
-        }
-    }
-}
-
-/// What a compaction is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// `compact`.
-    Manual,
-    /// The window is nearly full, after a run or before a prompt.
-    Threshold,
-    /// The window is nearly full, between two turns. `over`: the next request would not fit at all.
-    MidTurn { over: bool },
-    /// A request did not fit.
-    Overflow,
-    /// An answer was cut off for lack of room.
-    Length,
-}
-
-impl Cause {
-    pub(crate) fn reason(self) -> CompactionReason {
-        match self {
-            Cause::Manual => CompactionReason::Manual,
-            Cause::Threshold | Cause::MidTurn { .. } => CompactionReason::Threshold,
-            Cause::Overflow | Cause::Length => CompactionReason::Overflow,
-        }
-    }
-
-    /// The conversation cannot go on as it is: when no planner helps, everything old goes.
-    fn is_load_bearing(self) -> bool {
-        matches!(self, Cause::Overflow | Cause::MidTurn { .. })
-    }
-
-    /// Even a few lines count.
-    fn takes_small(self) -> bool {
-        matches!(self, Cause::Overflow | Cause::MidTurn { over: true })
-    }
-
-    pub(crate) fn is_mid_turn(self) -> bool {
-        matches!(self, Cause::MidTurn { .. })
-    }
-
-    /// Part of the backup's name.
-    fn label(self) -> &'static str {
-        match self {
-            Cause::Manual => "compact",
-            _ if self.is_load_bearing() => "overflow-auto-compact",
-            _ => "auto-compact",
-        }
-    }
-
-    /// What stands before the text of a failure (literals of the reference).
-    fn failed(self) -> &'static str {
-        match self {
-            Cause::Manual => "Compaction failed: ",
-            Cause::Threshold => "Auto-compaction failed: ",
-            Cause::MidTurn { .. } => "Post-tool context compaction failed before the next provider request: ",
-            Cause::Overflow => "Context overflow recovery failed: ",
-            Cause::Length => "Response truncation recovery failed: ",
-        }
-    }
-}
 
 /// A compaction under way.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
 
 use crate::branching::Departure;
-use crate::compacting::Wish;
 use crate::compaction::PlanOutcome;
 use crate::effect::Effect;
 use crate::hook::{HookAnswer, HookId};
+use crate::policy::Wish;
 use crate::weights::Conversation;
 
 /// A command line waiting for its answer. Chosen by the actor, unique within the session.

@@ -36,6 +36,7 @@
 
 mod answer;
 mod branching;
+mod cause;
 mod commands;
 mod compacting;
 pub mod compaction;
@@ -50,6 +51,7 @@ mod join;
 mod ladder;
 mod limits;
 mod overflow;
+mod policy;
 pub mod prompt;
 mod queue;
 mod reload;
@@ -71,7 +73,6 @@ use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
 pub use branching::{BUSY, Departure, NO_SUMMARIZER};
-pub use compacting::{CompactionPolicy, Strategy, Wish};
 pub use effect::{Compose, Effect, ModelCall, PlanCall, PlanStage};
 pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
@@ -79,6 +80,7 @@ pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
 pub use ladder::Candidate;
 pub use limits::{Budget, Limits, Spent};
+pub use policy::{CompactionPolicy, Strategy, Wish};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
 pub use weights::Conversation;

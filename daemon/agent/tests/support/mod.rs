@@ -229,7 +229,8 @@ impl World {
                 }
                 Effect::Compose(compose) => {
                     let (plan, result) = (compose.plan, Ok(compose.result()));
-                    self.composed.push(*compose);
+                    // One at a time: what was written out before is for nothing now.
+                    self.composed = vec![*compose];
                     if self.instant_composing {
                         follow.push(Input::Composed { plan, result });
                     }
@@ -413,6 +414,7 @@ impl World {
         let compose = self.composed.last().expect("a boundary is to be written out");
         let (plan, result) = (compose.plan, Ok(compose.result()));
         self.feed(Input::Composed { plan, result });
+        self.composed.retain(|composed| composed.plan != plan);
     }
 
     /// As a reload with another setting `compaction.strategy` does.
