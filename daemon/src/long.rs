@@ -6,6 +6,9 @@
 
 use bytes::Bytes;
 
+/// Data from this many bytes on are not copied together before they are sent.
+pub const LONG_BYTES: usize = 256 << 10;
+
 /// Bytes of a piece: small parts are copied together up to this much, so that a write call has something to carry. A
 /// larger part is a piece by itself and is not copied.
 const PIECE_BYTES: usize = 64 << 10;

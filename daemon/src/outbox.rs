@@ -221,6 +221,15 @@ impl Outbox {
         }
     }
 
+    /// Sends a long record of the session.
+    pub fn push_long(&self, record: Long) {
+        let mut state = self.state();
+        if !state.muted && !state.closed && !state.ending {
+            state.append(Record::Long(record));
+            self.send(&mut state);
+        }
+    }
+
     /// Sends what the connection itself has to say (complete lines).
     pub fn say(&self, lines: Bytes) {
         self.enqueue(self.state(), lines);

@@ -8,11 +8,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::connection::Client;
-use crate::long::Long;
+use crate::long::{LONG_BYTES, Long};
 use crate::outbox::Record;
-
-/// Data from this many bytes on are not copied together before they are sent.
-const LONG_BYTES: usize = 256 << 10;
 
 /// One line that waits for its answer. Answering consumes it; dropping it unanswered (a session that failed) answers
 /// with an error, so that no client waits for ever.
@@ -86,7 +83,8 @@ impl Ticket {
     /// Answers with what an agent said.
     pub fn answer(self, result: Result<Option<Raw>, String>) {
         match result {
-            Ok(data) => self.succeed(data.as_ref().map(|data| &data.bytes()[..])),
+            Ok(Some(data)) => self.succeed_with(vec![data.bytes().clone()]),
+            Ok(None) => self.succeed(None),
             Err(error) => self.fail(&error),
         }
     }

@@ -11,6 +11,9 @@ use crate::time::Millis;
 /// The version this program writes.
 pub const VERSION: u32 = 3;
 
+/// The field of a `model_change` and of a `thinking_level_change` that a fallback brought: what is the user's own.
+pub const IN_PLACE_OF: &str = "inPlaceOf";
+
 /// Id of an entry: eight hex digits when we make it, any string when another program did.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId(pub Box<str>);
@@ -99,11 +102,16 @@ pub enum EntryBody {
         provider: String,
         /// Model id.
         model_id: String,
+        /// It is a fallback in the place of the user's model, which this names (provider and id): who opens the file before
+        /// that has come back goes on with that one. Our own field; other programs pass over it.
+        in_place_of: Option<(String, String)>,
     },
     /// From here on another thinking level.
     ThinkingLevelChange {
         /// The wire's word.
         level: String,
+        /// It came with a fallback; the user's own level.
+        in_place_of: Option<String>,
     },
     /// The part of the branch before this was shortened; what it says stands for that part from here on.
     Compaction {
@@ -185,11 +193,19 @@ impl Entry {
                 object.raw("message", message.bytes());
             }
             EntryBody::CustomMessage { .. } => {}
-            EntryBody::ModelChange { provider, model_id } => {
+            EntryBody::ModelChange { provider, model_id, in_place_of } => {
                 object.str("provider", provider).str("modelId", model_id);
+                if let Some((provider, model_id)) = in_place_of {
+                    let mut own = ObjectWriter::begin(object.key(IN_PLACE_OF));
+                    own.str("provider", provider).str("modelId", model_id);
+                    own.end();
+                }
             }
-            EntryBody::ThinkingLevelChange { level } => {
+            EntryBody::ThinkingLevelChange { level, in_place_of } => {
                 object.str("thinkingLevel", level);
+                if let Some(level) = in_place_of {
+                    object.str(IN_PLACE_OF, level);
+                }
             }
             EntryBody::Compaction { summary, first_kept, tokens_before, details, usage } => {
                 object.str("summary", summary);
@@ -243,8 +259,17 @@ mod tests {
             r#"{"type":"message","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","message":{"role":"user","content":"x","timestamp":1}}"#
         );
         assert_eq!(
-            entry(EntryBody::ModelChange { provider: "a".into(), model_id: "b".into() }),
+            entry(EntryBody::ModelChange { provider: "a".into(), model_id: "b".into(), in_place_of: None }),
             r#"{"type":"model_change","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","provider":"a","modelId":"b"}"#
+        );
+        let in_place_of = Some(("c".into(), "d".into()));
+        assert_eq!(
+            entry(EntryBody::ModelChange { provider: "a".into(), model_id: "b".into(), in_place_of }),
+            r#"{"type":"model_change","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","provider":"a","modelId":"b","inPlaceOf":{"provider":"c","modelId":"d"}}"#
+        );
+        assert_eq!(
+            entry(EntryBody::ThinkingLevelChange { level: "low".into(), in_place_of: Some("high".into()) }),
+            r#"{"type":"thinking_level_change","id":"0a1b2c3d","parentId":"p","timestamp":"2024-12-03T14:02:47.890Z","thinkingLevel":"low","inPlaceOf":"high"}"#
         );
         assert_eq!(
             entry(EntryBody::Compaction {

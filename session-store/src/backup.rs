@@ -1,6 +1,7 @@
-//! Copies of a session's file, made before its conversation is shortened.
+//! What is kept beside a session's file: copies, made before its conversation is shortened, and what went wrong then.
 
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use atomic_protocol::time::Millis;
@@ -9,6 +10,9 @@ use crate::{Error, disk, file, platform};
 
 /// Copies made within one millisecond under one label get a number; more than this many is no accident.
 const NAMES: u32 = 16;
+
+/// The same for what is kept of a planner (reference compaction 6).
+const SIDECAR_RETRIES: u32 = 4;
 
 /// Copies the session file `path` to `<path>.<time>.<label>.bak` beside it, readable by its owner only. `None`: there is
 /// no such file yet. What is appended meanwhile may be missing; the lines in the copy are whole. Blocks.
@@ -21,21 +25,7 @@ pub fn backup(path: &Path, now: Millis, label: &str) -> Result<Option<PathBuf>, 
         Err(Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let stamp = now.iso().replace([':', '.'], "-");
-    let mut number = 1;
-    let (to, mut copy) = loop {
-        let mut name = path.as_os_str().to_owned();
-        name.push(match number {
-            1 => format!(".{stamp}.{label}.bak"),
-            _ => format!(".{stamp}.{label}-{number}.bak"),
-        });
-        let to = PathBuf::from(name);
-        match disk::create_new(&to) {
-            Ok(copy) => break (to, copy),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES => number += 1,
-            Err(source) => return Err(Error::Copy { path: to, source }),
-        }
-    };
+    let (to, mut copy) = create_beside(path, now, label, "bak", NAMES)?;
     // Lines are appended whole, so the length at any moment is the end of one.
     let copied = from.metadata().and_then(|data| io::copy(&mut (&from).take(data.len()), &mut copy));
     if let Err(source) = copied {
@@ -43,6 +33,48 @@ pub fn backup(path: &Path, now: Millis, label: &str) -> Result<Option<PathBuf>, 
         return Err(Error::Copy { path: to, source });
     }
     Ok(Some(to))
+}
+
+/// Writes `content` and a LF to a new file `<path>.<time>.<label>.json` beside the session file `path`, readable by its owner
+/// only. `None`: there is no such session file. Blocks.
+///
+/// # Errors
+/// [`Error::Copy`]; there is no such file then.
+pub fn keep_beside(path: &Path, now: Millis, label: &str, content: &[u8]) -> Result<Option<PathBuf>, Error> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let (to, mut file) = create_beside(path, now, label, "json", 1 + SIDECAR_RETRIES)?;
+    if let Err(source) = file.write_all(content).and_then(|()| file.write_all(b"\n")) {
+        let _ = std::fs::remove_file(&to);
+        return Err(Error::Copy { path: to, source });
+    }
+    Ok(Some(to))
+}
+
+/// A new file beside `path`; a name that is taken gets a number, up to `names`.
+fn create_beside(
+    path: &Path,
+    now: Millis,
+    label: &str,
+    ending: &str,
+    names: u32,
+) -> Result<(PathBuf, File), Error> {
+    let stamp = now.iso().replace([':', '.'], "-");
+    let mut number = 1;
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(match number {
+            1 => format!(".{stamp}.{label}.{ending}"),
+            _ => format!(".{stamp}.{label}-{number}.{ending}"),
+        });
+        let to = PathBuf::from(name);
+        match disk::create_new(&to) {
+            Ok(file) => return Ok((to, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < names => number += 1,
+            Err(source) => return Err(Error::Copy { path: to, source }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +97,23 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(std::fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_planner_never_replaces_anything_and_gives_up_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.jsonl");
+        assert!(
+            keep_beside(&path, Millis(0), "x", b"{}").unwrap().is_none(),
+            "no session, nothing beside it"
+        );
+        std::fs::write(&path, "{}\n").unwrap();
+        for number in 0..5 {
+            let kept = keep_beside(&path, Millis(0), "x", b"{}").unwrap().unwrap();
+            let number = if number == 0 { String::new() } else { format!("-{}", number + 1) };
+            assert_eq!(kept, dir.path().join(format!("s.jsonl.1970-01-01T00-00-00-000Z.x{number}.json")));
+            assert_eq!(std::fs::read(&kept).unwrap(), b"{}\n");
+        }
+        assert!(matches!(keep_beside(&path, Millis(0), "x", b"{}"), Err(Error::Copy { .. })));
     }
 }

@@ -3,18 +3,14 @@
 use std::collections::HashSet;
 
 use atomic_protocol::Raw;
-use atomic_protocol::entry::EntryId;
+use atomic_protocol::entry::{EntryId, IN_PLACE_OF};
 use atomic_protocol::json::{Fields, ObjectWriter};
 use atomic_protocol::message::{Block, Message};
 use atomic_protocol::transcript::transcript;
 
-use crate::entry::{Kind, Role};
+use crate::entry::{Kind, ReadyEntry, Role, Strategy};
 use crate::splice::with_fields;
 use crate::{Store, StoredEntry};
-
-/// Strategies of compactions that are boundaries. One that says another hides nothing and adds nothing.
-const LINES_STRATEGY: &str = "verbatim-lines";
-const SUMMARY_STRATEGY: &str = "summary";
 
 /// What stands before the compacted text. Part of what providers see and cache: do not change it lightly.
 const COMPACTED_NOTICE: &str = "The earlier part of this conversation was shortened to save space; the lines below are what was kept, word for word. \
@@ -26,7 +22,7 @@ const SUMMARY_NOTICE: &str =
 const SUMMARY_END: &str = "\n</summary>";
 
 /// What a compaction left of what came before it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Boundary {
     /// Lines of it; the kept messages follow as text.
     Lines,
@@ -40,9 +36,10 @@ pub struct Context {
     /// Messages in order, each with the entry it comes from. Bash results and messages kept from the model are among
     /// them, marked as in the file: clients see them, and who asks the model leaves them out.
     pub messages: Vec<(EntryId, Raw)>,
-    /// The last thinking level set on the branch.
+    /// The last thinking level set on the branch, if by the user.
     pub thinking: Option<String>,
-    /// Provider and model id last set, or used by an answer, on the branch.
+    /// Provider and model id last set, or used by an answer, on the branch. Where that is a fallback whose end is not in the
+    /// file, the model that it stands in for.
     pub model: Option<(String, String)>,
 }
 
@@ -54,23 +51,67 @@ pub fn context(store: &Store) -> Context {
 /// The context at `leaf`: empty for `None` and for an unknown id.
 pub fn context_at(store: &Store, leaf: Option<&EntryId>) -> Context {
     let path: Vec<&StoredEntry> = store.branch(leaf).into_iter().map(|at| &store.entries()[at]).collect();
-    let (mut messages, rest) = match last_boundary(store, &path) {
-        None => (Vec::new(), &path[..]),
-        Some((at, Boundary::Lines)) => {
-            (vec![(path[at].id.clone(), compacted(path[at], &path[..at]))], &path[at + 1..])
-        }
-        Some((at, Boundary::Summary)) => {
-            let mut messages = vec![(path[at].id.clone(), summarized(path[at]))];
-            let kept = kept_from(path[at], &path[..at]).unwrap_or(at);
-            messages.extend(path[kept..at].iter().filter_map(|entry| told(entry)));
-            (messages, &path[at + 1..])
+    let messages = match last_boundary(store, &path) {
+        None => messages(None, path.iter().copied()),
+        Some((at, kind)) => {
+            let kept = &path[kept_from(path[at], &path[..at]).unwrap_or(at)..at];
+            messages(Some((path[at], kind, kept)), path[at + 1..].iter().copied())
         }
     };
-    messages.extend(rest.iter().filter_map(|entry| told(entry)));
     Context {
         messages,
         thinking: path.iter().rev().find_map(|entry| thinking(entry)),
-        model: path.iter().rev().find_map(|entry| model(entry)),
+        model: users_model(&path),
+    }
+}
+
+/// What a boundary left, with the entries that it kept, and what came behind it.
+fn messages<'a>(
+    boundary: Option<(&StoredEntry, Boundary, &[&StoredEntry])>,
+    rest: impl Iterator<Item = &'a StoredEntry>,
+) -> Vec<(EntryId, Raw)> {
+    let mut messages = Vec::new();
+    match boundary {
+        None => {}
+        Some((entry, Boundary::Lines, kept)) => messages.push((entry.id.clone(), compacted(entry, kept))),
+        Some((entry, Boundary::Summary, kept)) => {
+            messages.push((entry.id.clone(), summarized(entry)));
+            messages.extend(kept.iter().filter_map(|entry| told(entry)));
+        }
+    }
+    messages.extend(rest.filter_map(told));
+    messages
+}
+
+/// The entries from `first_kept` to the session's leaf: what a boundary that names it keeps. Empty for `None` and when it is
+/// not on the branch. Goes back no further than that, and reads nothing.
+pub fn kept(store: &Store, first_kept: Option<&EntryId>) -> Vec<StoredEntry> {
+    let Some(first) = first_kept else { return Vec::new() };
+    let mut entries = Vec::new();
+    let mut next = store.leaf();
+    while let Some(at) = next.and_then(|id| store.find(id.as_str()))
+        // Files of other programs may hold a circle.
+        && entries.len() < store.entries().len()
+    {
+        let entry = &store.entries()[at];
+        entries.push(entry.clone());
+        if entry.id == *first {
+            entries.reverse();
+            return entries;
+        }
+        next = entry.parent_id.as_ref();
+    }
+    Vec::new()
+}
+
+impl ReadyEntry {
+    /// [`Context::messages`] as they are once this entry, which must be a compaction, is appended to the leaf; `kept` as
+    /// [`kept`] gave it. Takes as long as what the boundary leaves is long; made for another thread.
+    pub fn conversation(&self, kept: &[StoredEntry]) -> Vec<(EntryId, Raw)> {
+        let entry = &self.parsed.entry;
+        let kept: Vec<&StoredEntry> = kept.iter().collect();
+        // It is ours, so it says what it is.
+        messages(boundary(entry, false).map(|kind| (entry, kind, &kept[..])), std::iter::empty())
     }
 }
 
@@ -136,9 +177,8 @@ fn told(entry: &StoredEntry) -> Option<(EntryId, Raw)> {
 
 /// Where the messages begin that a boundary kept.
 fn kept_from(boundary: &StoredEntry, before: &[&StoredEntry]) -> Option<usize> {
-    let fields = Fields::parse(boundary.line.as_str()).ok()?;
-    let id = fields.str("firstKeptEntryId")?;
-    before.iter().position(|entry| entry.id.as_str() == id)
+    let id = boundary.compaction.as_ref()?.first_kept.as_ref()?;
+    before.iter().rposition(|entry| entry.id == *id)
 }
 
 fn last_boundary(store: &Store, path: &[&StoredEntry]) -> Option<(usize, Boundary)> {
@@ -147,26 +187,34 @@ fn last_boundary(store: &Store, path: &[&StoredEntry]) -> Option<(usize, Boundar
 }
 
 fn boundary(entry: &StoredEntry, unmarked: bool) -> Option<Boundary> {
-    if entry.kind != Kind::Compaction {
-        return None;
-    }
-    let fields = Fields::parse(entry.line.as_str()).ok()?;
-    let details = fields.get("details").and_then(|details| Fields::parse(details).ok());
-    match details.as_ref().and_then(|details| details.get("strategy")) {
-        None => unmarked.then_some(Boundary::Summary),
-        Some(_) => match &*details?.str("strategy")? {
-            LINES_STRATEGY => Some(Boundary::Lines),
-            SUMMARY_STRATEGY => Some(Boundary::Summary),
-            _ => None,
-        },
+    match entry.compaction.as_ref()?.strategy {
+        Strategy::Lines => Some(Boundary::Lines),
+        Strategy::Summary => Some(Boundary::Summary),
+        Strategy::Unmarked => unmarked.then_some(Boundary::Summary),
+        Strategy::Other => None,
     }
 }
 
 fn thinking(entry: &StoredEntry) -> Option<String> {
     match entry.kind {
-        Kind::ThinkingLevelChange => text(&Fields::parse(entry.line.as_str()).ok()?, "thinkingLevel"),
+        Kind::ThinkingLevelChange => {
+            let fields = Fields::parse(entry.line.as_str()).ok()?;
+            text(&fields, IN_PLACE_OF).or_else(|| text(&fields, "thinkingLevel"))
+        }
         _ => None,
     }
+}
+
+/// The model in use last; while a fallback is in its place, the user's own.
+fn users_model(path: &[&StoredEntry]) -> Option<(String, String)> {
+    let used = path.iter().rev().find_map(|entry| model(entry))?;
+    let change = path.iter().rev().find(|entry| entry.kind == Kind::ModelChange);
+    let own = change.filter(|change| model(change).as_ref() == Some(&used)).and_then(|change| {
+        let fields = Fields::parse(change.line.as_str()).ok()?;
+        let own = Fields::parse(fields.get(IN_PLACE_OF)?).ok()?;
+        Some((text(&own, "provider")?, text(&own, "modelId")?))
+    });
+    Some(own.unwrap_or(used))
 }
 
 fn model(entry: &StoredEntry) -> Option<(String, String)> {
@@ -235,11 +283,9 @@ fn message(entry: &StoredEntry) -> Option<Raw> {
 
 /// The one message that stands for everything up to a boundary. What was kept after the shortened part comes as text too:
 /// as messages it could begin with the result of a call that is gone, which providers refuse.
-fn compacted(boundary: &StoredEntry, before: &[&StoredEntry]) -> Raw {
+fn compacted(boundary: &StoredEntry, kept: &[&StoredEntry]) -> Raw {
     let fields = Fields::parse(boundary.line.as_str()).unwrap_or_default();
-    let kept_from = kept_from(boundary, before).unwrap_or(before.len());
-    let kept =
-        transcript(before[kept_from..].iter().filter_map(|entry| Message::parse(&message(entry)?).ok()));
+    let kept = transcript(kept.iter().filter_map(|entry| Message::parse(&message(entry)?).ok()));
     let summary = fields.str("summary").unwrap_or_default();
     let mut first = format!("{COMPACTED_NOTICE}{summary}");
     if !summary.is_empty() && !kept.is_empty() {

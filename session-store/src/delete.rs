@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::file::SessionFile;
 use crate::{Error, load};
 
-/// Removes a session's file and the copies that were kept of it (`<name>.….bak`), and gives the paths that are gone. The
+/// Removes a session's file and the copies that were kept of it (`<name>.….bak`) and of its planners (`<name>.….json`), and gives the paths that are gone. The
 /// session must be nobody's at the moment, and the file a session: anything else is left alone.
 ///
 /// # Errors
@@ -34,7 +34,8 @@ fn copies(path: &Path) -> Vec<PathBuf> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let is_copy = |other: &OsStr| {
         let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
-        rest.is_some_and(|rest| rest.starts_with(b".") && rest.ends_with(b".bak"))
+        let ends = |rest: &[u8]| rest.ends_with(b".bak") || rest.ends_with(b".json");
+        rest.is_some_and(|rest| rest.starts_with(b".") && ends(rest))
     };
     let mut found: Vec<PathBuf> = fs::read_dir(directory)
         .into_iter()

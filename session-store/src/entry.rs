@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 
 use atomic_protocol::Raw;
-use atomic_protocol::entry::EntryId;
+use atomic_protocol::entry::{Entry, EntryId};
 use atomic_protocol::json::{Fields, NotAnObject};
 use atomic_protocol::time::Millis;
+use bytes::Bytes;
 
+use crate::Error;
 use crate::load::ProblemKind;
 use crate::stats::Stats;
 
@@ -112,9 +114,91 @@ pub struct StoredEntry {
     pub message: Option<Raw>,
     /// The message has `"content":null`, which is shown as `[]`.
     pub(crate) null_content: bool,
+    /// What a compaction says of itself. Kept, since its line may be megabytes long and is asked about again and again.
+    pub(crate) compaction: Option<Box<Compacted>>,
+}
+
+/// What an entry of type compaction stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Compacted {
+    pub(crate) strategy: Strategy,
+    /// The first message that was kept.
+    pub(crate) first_kept: Option<EntryId>,
+}
+
+/// `details.strategy` of a compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    /// Lines of the conversation.
+    Lines,
+    /// A summary.
+    Summary,
+    /// It says nothing, as those that Pi writes.
+    Unmarked,
+    /// Another; it hides nothing and adds nothing.
+    Other,
+}
+
+impl Compacted {
+    fn read(fields: &Fields<'_>) -> Compacted {
+        let details = fields.get("details").and_then(|details| Fields::parse(details).ok());
+        let strategy = match details.as_ref().filter(|details| details.get("strategy").is_some()) {
+            None => Strategy::Unmarked,
+            Some(details) => match details.str("strategy").as_deref() {
+                Some("verbatim-lines") => Strategy::Lines,
+                Some("summary") => Strategy::Summary,
+                _ => Strategy::Other,
+            },
+        };
+        Compacted { strategy, first_kept: fields.str("firstKeptEntryId").map(|id| EntryId::from(&*id)) }
+    }
+}
+
+/// An entry that is ready to be appended: written out, read and checked, on whatever thread it was made.
+#[derive(Debug)]
+pub struct ReadyEntry {
+    pub(crate) parsed: Parsed,
+    /// Its line with the LF.
+    pub(crate) text: Bytes,
+}
+
+impl ReadyEntry {
+    /// Writes the entry out.
+    ///
+    /// # Errors
+    /// [`Error::NotAnEntry`].
+    pub fn new(entry: &Entry) -> Result<ReadyEntry, Error> {
+        ReadyEntry::read(entry.to_line())
+    }
+
+    /// Reads the line of an entry that is to be written. A line feed can only stand between tokens, where a space does as
+    /// well; in a file it would cut the line in two.
+    pub(crate) fn read(mut line: Vec<u8>) -> Result<ReadyEntry, Error> {
+        for byte in &mut line {
+            if *byte == b'\n' {
+                *byte = b' ';
+            }
+        }
+        let not_an_entry = |reason| Error::NotAnEntry { reason };
+        if std::str::from_utf8(&line).is_err() {
+            return Err(not_an_entry("it is not UTF-8"));
+        }
+        line.reserve_exact(1);
+        line.push(b'\n');
+        let text = Bytes::from(line);
+        let parsed = Parsed::read(Raw::from_trusted(text.slice(..text.len() - 1))).map_err(|kind| {
+            not_an_entry(match kind {
+                ProblemKind::NotJson => "it is not JSON",
+                ProblemKind::SecondHeader => "it is a header",
+                _ => "it has no id",
+            })
+        })?;
+        Ok(ReadyEntry { parsed, text })
+    }
 }
 
 /// An entry that is read but not yet part of a session, with what it changes there.
+#[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) entry: StoredEntry,
     pub(crate) stats: Stats,
@@ -156,6 +240,7 @@ impl Parsed {
             timestamp: fields.str("timestamp").and_then(|time| Millis::from_iso(&time)).unwrap_or_default(),
             message: message_fields.as_ref().and(message_text).map(|text| line.slice(text)),
             null_content: message_fields.as_ref().and_then(|message| message.get("content")) == Some("null"),
+            compaction: (kind == Kind::Compaction).then(|| Box::new(Compacted::read(&fields))),
             line: line.clone(),
         };
         Ok(Parsed { entry, stats, name })

@@ -1,5 +1,6 @@
 //! The file of one session, open and locked: whole lines go in, or nothing.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
@@ -117,7 +118,7 @@ impl SessionFile {
 
     /// Appends whole lines in one write. On an error the file is as it was. What a program that knows nothing of the lock
     /// has appended and [`SessionFile::grown`] has not yet given stays before them.
-    pub(crate) fn append(&mut self, mut lines: Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, lines: &[u8]) -> Result<(), Error> {
         debug_assert!(lines.last() == Some(&b'\n'), "whole lines");
         self.take_back()?;
         if !platform::is_at(self.file(), &self.path).map_err(|source| self.failed(source))? {
@@ -132,9 +133,10 @@ impl SessionFile {
             true => self.last_byte(end).map_err(|source| self.failed(source))? != b'\n',
             false => self.open_line,
         };
-        if open_line {
-            lines.insert(0, b'\n');
-        }
+        let lines = match open_line {
+            true => Cow::Owned([b"\n", lines].concat()),
+            false => Cow::Borrowed(lines),
+        };
         match disk::append(self.file(), &lines, end) {
             Ok(()) => {
                 let whole = end + lines.len() as u64;

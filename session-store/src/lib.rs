@@ -48,12 +48,12 @@ use faults as disk;
 #[cfg(not(test))]
 use platform as disk;
 
-pub use backup::backup;
+pub use backup::{backup, keep_beside};
 pub use context::{
-    Context, Left, Shortenable, context, context_at, leaves_something, left_behind, shortenable,
+    Context, Left, Shortenable, context, context_at, kept, leaves_something, left_behind, shortenable,
 };
 pub use delete::delete;
-pub use entry::{Kind, Role, StoredEntry};
+pub use entry::{Kind, ReadyEntry, Role, StoredEntry};
 pub use error::{Error, Holder};
 pub use file::SyncHandle;
 pub use fork::{fork_file, import};

@@ -1,11 +1,11 @@
 //! One session: its entries in memory and, if it has one, its file. Exactly one owner writes to it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use atomic_protocol::Raw;
 use atomic_protocol::entry::{Entry, EntryId, Header};
 
-use crate::entry::Parsed;
+use crate::entry::{Parsed, ReadyEntry};
 use crate::file::{self, SessionFile, SyncHandle};
 use crate::header::StoredHeader;
 use crate::index::Index;
@@ -197,21 +197,29 @@ impl Store {
     /// # Errors
     /// Those of [`Store::append`], and [`Error::NotAnEntry`].
     pub fn append_line(&mut self, line: Vec<u8>) -> Result<(), Error> {
-        let parsed = self.check(line)?;
-        self.write([&parsed])?;
-        self.publish([parsed]);
+        self.append_ready(ReadyEntry::read(line)?)
+    }
+
+    /// Appends an entry that was made ready before: nothing is left to do but to write it, however long it is.
+    ///
+    /// # Errors
+    /// Those of [`Store::append`].
+    pub fn append_ready(&mut self, entry: ReadyEntry) -> Result<(), Error> {
+        self.check(&entry)?;
+        self.write(std::slice::from_ref(&entry))?;
+        self.publish([entry.parsed]);
         Ok(())
     }
 
     /// Appends several entries in one write: all or none.
     pub(crate) fn append_lines(&mut self, lines: Vec<Vec<u8>>) -> Result<(), Error> {
-        let mut checked: Vec<Parsed> = Vec::with_capacity(lines.len());
+        let mut checked: Vec<ReadyEntry> = Vec::with_capacity(lines.len());
         for line in lines {
             // Copied entries keep what their file had, dangling parents included.
-            checked.push(parse(line)?);
+            checked.push(ReadyEntry::read(line)?);
         }
         self.write(&checked)?;
-        self.publish(checked);
+        self.publish(checked.into_iter().map(|entry| entry.parsed));
         Ok(())
     }
 
@@ -265,47 +273,52 @@ impl Store {
     /// Those of [`Store::append`] that are about the file.
     pub fn write_out(&mut self) -> Result<(), Error> {
         match self.written {
-            0 if !self.index.entries().is_empty() => self.write_now([]),
+            0 if !self.index.entries().is_empty() => self.write_now(&[]),
             _ => Ok(()),
         }
     }
 
-    fn check(&self, line: Vec<u8>) -> Result<Parsed, Error> {
+    fn check(&self, ready: &ReadyEntry) -> Result<(), Error> {
         if let Place::ReadOnly(path) = &self.place {
             return Err(Error::ReadOnly { path: path.clone() });
         }
-        let parsed = parse(line)?;
-        let id = &parsed.entry.id;
+        let StoredEntry { id, parent_id, .. } = &ready.parsed.entry;
         if self.find(id.as_str()).is_some() {
             return Err(Error::EntryExists { id: id.to_string() });
         }
-        match &parsed.entry.parent_id {
+        match parent_id {
             Some(parent) if self.find(parent.as_str()).is_none() => {
                 Err(Error::EntryNotFound { id: parent.to_string() })
             }
-            _ => Ok(parsed),
+            _ => Ok(()),
         }
     }
 
     /// Writes what is not written yet and then `new`, if it is time to.
-    fn write<'a>(&mut self, new: impl IntoIterator<Item = &'a Parsed> + Clone) -> Result<(), Error> {
-        let due = self.written > 0 || new.clone().into_iter().any(|parsed| parsed.entry.kind.makes_file());
+    fn write(&mut self, new: &[ReadyEntry]) -> Result<(), Error> {
+        let due = self.written > 0 || new.iter().any(|ready| ready.parsed.entry.kind.makes_file());
         if due { self.write_now(new) } else { Ok(()) }
     }
 
-    fn write_now<'a>(&mut self, new: impl IntoIterator<Item = &'a Parsed> + Clone) -> Result<(), Error> {
+    fn write_now(&mut self, new: &[ReadyEntry]) -> Result<(), Error> {
         if matches!(self.place, Place::Memory) {
             return Ok(());
         }
         let header = (self.written == 0).then_some(&self.header.line);
         let buffered = self.index.entries()[self.written.saturating_sub(1)..].iter().map(|entry| &entry.line);
         let mut payload = Vec::new();
-        for line in
-            header.into_iter().chain(buffered).chain(new.clone().into_iter().map(|parsed| &parsed.entry.line))
-        {
+        for line in header.into_iter().chain(buffered) {
             payload.extend_from_slice(line.bytes());
             payload.push(b'\n');
         }
+        // As a rule there is one entry and nothing before it: it is written from where it lies.
+        let payload = match new {
+            [only] if payload.is_empty() => Cow::Borrowed(&only.text[..]),
+            _ => {
+                new.iter().for_each(|ready| payload.extend_from_slice(&ready.text));
+                Cow::Owned(payload)
+            }
+        };
         match &mut self.place {
             Place::File(file) => {
                 let grown = file.grown(true)?;
@@ -313,7 +326,7 @@ impl Store {
                     // The empty file that was to become the session: whoever has written to it has it.
                     return Err(Error::Exists { path: file.path().into() });
                 }
-                let appended = file.append(payload);
+                let appended = file.append(&payload);
                 if !grown.is_empty() {
                     self.absorb(&grown);
                 }
@@ -321,7 +334,7 @@ impl Store {
             }
             Place::Reserved(path) => {
                 let (mut file, created) = SessionFile::create(path)?;
-                if let Err(error) = file.append(payload) {
+                if let Err(error) = file.append(&payload) {
                     if created {
                         file.discard();
                     }
@@ -404,25 +417,4 @@ impl Store {
     pub fn stats(&self) -> Stats {
         self.index.stats
     }
-}
-
-/// Reads the line of an entry that is to be written. A line feed can only stand between tokens, where a space does as
-/// well; in a file it would cut the line in two.
-fn parse(mut line: Vec<u8>) -> Result<Parsed, Error> {
-    for byte in &mut line {
-        if *byte == b'\n' {
-            *byte = b' ';
-        }
-    }
-    let not_an_entry = |reason| Error::NotAnEntry { reason };
-    if std::str::from_utf8(&line).is_err() {
-        return Err(not_an_entry("it is not UTF-8"));
-    }
-    Parsed::read(Raw::from_trusted(line.into())).map_err(|kind| {
-        not_an_entry(match kind {
-            load::ProblemKind::NotJson => "it is not JSON",
-            load::ProblemKind::SecondHeader => "it is a header",
-            _ => "it has no id",
-        })
-    })
 }

@@ -27,6 +27,11 @@ pub(crate) fn prompt(count: usize, interval: Duration, tag: usize) -> String {
     format!("bench[{count},{},{tag}]", interval.as_micros())
 }
 
+/// A prompt that asks for so many turns of so many calls each.
+pub(crate) fn turns(turns: usize, calls: usize) -> String {
+    format!("turns[{turns},{calls}]")
+}
+
 /// When a request came and when its deltas were written.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
@@ -81,6 +86,13 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
             answer.text(DELETIONS);
             answer.end(1)?;
             log.send(Served { tag: 0, request, deltas: Vec::new() })?;
+            continue;
+        }
+        if let Some(calls) = due_calls(&body) {
+            let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+            answer.begin();
+            calls.iter().enumerate().for_each(|(at, (id, command))| answer.call(at + 1, id, command));
+            answer.end_with(if calls.is_empty() { "end_turn" } else { "tool_use" }, 1)?;
             continue;
         }
         let (count, interval, tag) = script(&body).ok_or("a prompt that is not ours")?;
@@ -143,6 +155,22 @@ fn planner(body: &[u8]) -> bool {
     edges.iter().any(|edge| edge.windows(16).any(|bytes| bytes == b"deletion records"))
 }
 
+/// The calls, as id and command, that a prompt of [`turns`] asks for next, which end in another order each time; none after the last turn.
+fn due_calls(body: &[u8]) -> Option<Vec<(String, String)>> {
+    let (_, rest) = std::str::from_utf8(body).ok()?.rsplit_once("turns[")?;
+    let (numbers, conversation) = rest.split_once(']')?;
+    let (turns, calls) = numbers.split_once(',')?;
+    let (turns, calls): (usize, usize) = (turns.parse().ok()?, calls.parse().ok()?);
+    let turn = conversation.matches("\"tool_result\"").count() / calls.max(1);
+    let due = if turn < turns { calls } else { 0 };
+    let rest = |call: usize| (turn * 7 + call * 2) % 3 * 4;
+    Some(
+        (0..due)
+            .map(|call| (format!("c{turn}-{call}"), format!("sleep 0.00{}; echo {turn}", rest(call))))
+            .collect(),
+    )
+}
+
 /// What the last prompt of a conversation asks for: deltas, interval, tag.
 fn script(body: &[u8]) -> Option<(usize, Duration, usize)> {
     let (_, rest) = std::str::from_utf8(body).ok()?.rsplit_once("bench[")?;
@@ -200,6 +228,23 @@ impl Answer<'_> {
         );
     }
 
+    /// A call of bash, behind the text.
+    fn call(&mut self, index: usize, id: &str, command: &str) {
+        self.event(
+            "content_block_start",
+            format_args!(
+                r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"{id}","name":"bash","input":{{}}}}}}"#
+            ),
+        );
+        self.event(
+            "content_block_delta",
+            format_args!(
+                r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{{\"command\":\"{command}\"}}"}}}}"#
+            ),
+        );
+        self.event("content_block_stop", format_args!(r#"{{"type":"content_block_stop","index":{index}}}"#));
+    }
+
     fn flush(&mut self) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(self.chunk.len() + 256);
         if !std::mem::replace(&mut self.begun, true) {
@@ -211,12 +256,16 @@ impl Answer<'_> {
         self.out.write_all(&bytes)
     }
 
-    fn end(mut self, count: usize) -> std::io::Result<()> {
+    fn end(self, count: usize) -> std::io::Result<()> {
+        self.end_with("end_turn", count)
+    }
+
+    fn end_with(mut self, stop: &str, count: usize) -> std::io::Result<()> {
         self.event("content_block_stop", format_args!(r#"{{"type":"content_block_stop","index":0}}"#));
         self.event(
             "message_delta",
             format_args!(
-                r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn","stop_sequence":null}},"usage":{{"output_tokens":{count}}}}}"#
+                r#"{{"type":"message_delta","delta":{{"stop_reason":"{stop}","stop_sequence":null}},"usage":{{"output_tokens":{count}}}}}"#
             ),
         );
         self.event("message_stop", format_args!(r#"{{"type":"message_stop"}}"#));

@@ -301,3 +301,20 @@ fn a_command_the_client_runs_goes_on() {
         messages.iter().any(|message| message["role"] == "bashExecution").then_some(())
     });
 }
+
+#[test]
+fn when_only_a_command_of_the_client_runs_it_is_left_to_abort_bash() {
+    let sandbox = Sandbox::new();
+    let mut shim = sandbox.rpc();
+    shim.send(json!({"id": "b", "type": "bash", "command": "echo on; sleep 633"}));
+    shim.wait_for_kind("bash_execution_update");
+    shim.rest();
+    assert_eq!(kinds(&abort(&mut shim)), ["response abort"], "there is no run, and none is told of");
+    shim.send(json!({"id": "e", "type": "abort_bash", "requestId": "b"}));
+    let answer = shim.response("b");
+    assert_eq!((&answer.data()["cancelled"], &answer.data()["output"]), (&json!(true), &json!("on\n")));
+    eventually("the command is gone", || {
+        let mut left = sandbox.processes().into_iter();
+        (!left.any(|process| process.command.contains("sleep 633"))).then_some(())
+    });
+}

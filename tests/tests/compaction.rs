@@ -475,3 +475,82 @@ fn at_end_of_input_it_is_given_up_and_answered() {
     assert_eq!(last.error(), "Compaction cancelled");
     plan.wait_for_hang_up();
 }
+
+/// What is kept beside a session file of its planners: each with its kind.
+fn kept(file: &std::path::Path) -> Vec<(String, std::path::PathBuf)> {
+    let directory = file.parent().expect("a directory");
+    let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let files = std::fs::read_dir(directory).expect("the directory").flatten();
+    let mut kept: Vec<_> = files
+        .filter_map(|entry| {
+            let other = entry.file_name().into_string().ok()?;
+            let rest = other.strip_prefix(&name)?.strip_suffix(".json")?.to_owned();
+            Some((rest.rsplit('.').next()?.to_owned(), entry.path()))
+        })
+        .collect();
+    kept.sort();
+    kept
+}
+
+#[test]
+fn why_a_planner_failed_is_kept_beside_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = ModelServer::start();
+    let sandbox = small(&server, json!({}));
+    let mut shim = sandbox.rpc();
+    begin(&server, &mut shim);
+    let file = std::path::PathBuf::from(shim.session_file().arg());
+    compact(&mut shim, "1");
+    planner(&server).answer(&anthropic::text("Sure! I would delete 1,5."));
+    let error = shim.response("1").error().to_owned();
+    let [(kind, path)] = &kept(&file)[..] else { panic!("one: {:?}", kept(&file)) };
+    assert_eq!(kind, "planner-diagnostic");
+    let told = format!("was not a list of line ranges (diagnostic: {})", path.display());
+    assert!(error.ends_with(&told), "{error}");
+    assert_eq!(std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(path).expect("readable");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let mut keys: Vec<&String> = record.as_object().expect("an object").keys().collect();
+    keys.sort();
+    assert_eq!(
+        keys,
+        [
+            "failureCategory",
+            "failureMessage",
+            "model",
+            "providerError",
+            "rawResponse",
+            "requestMaxTokens",
+            "stopReason",
+            "timestamp",
+            "usage",
+            "version"
+        ]
+    );
+    assert_eq!(record["failureCategory"], "malformed_output");
+    assert_eq!(record["rawResponse"], "Sure! I would delete 1,5.");
+    assert_eq!(record["model"]["id"], "small-model");
+    assert!(!text.contains("Line 7"), "the conversation is not in it");
+
+    // An answer that was cut off and could be used is worth a note, and no error.
+    compact(&mut shim, "2");
+    let mut cut = anthropic::text("10,45\n47");
+    let at = cut.events.len() - 2;
+    cut.events[at].data["delta"]["stop_reason"] = json!("max_tokens");
+    planner(&server).answer(&cut);
+    assert!(shim.response("2").succeeded());
+    let kinds: Vec<String> = kept(&file).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["planner-diagnostic", "planner-recovery"]);
+}
+
+#[test]
+fn without_a_file_nothing_of_a_planner_is_kept() {
+    let server = ModelServer::start();
+    let sandbox = small(&server, json!({}));
+    let mut shim = sandbox.shim().args(["--no-session"]).start();
+    begin(&server, &mut shim);
+    compact(&mut shim, "1");
+    planner(&server).answer(&anthropic::text("Sure!"));
+    let answer = shim.response("1");
+    assert!(answer.error().ends_with("was not a list of line ranges"), "{}", answer.error());
+}

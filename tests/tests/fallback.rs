@@ -164,3 +164,32 @@ fn a_model_chosen_meanwhile_stays() {
     assert!(!order.contains(&"model_changed".to_owned()), "nothing comes back: {order:?}");
     assert_eq!(shim.get("get_state")["model"]["id"], "big");
 }
+
+#[test]
+fn a_session_whose_daemon_was_killed_in_a_fallback_opens_with_the_users_model() {
+    let server = ModelServer::start();
+    let sandbox = sandbox(&server, &[&plain()], 0);
+    let mut shim = sandbox.rpc();
+    shim.prompt("1", "hi");
+    server.next_request().reply(401, "bad key");
+    let mut exchange = server.next_request();
+    assert_eq!(exchange.request.body["model"], PLAIN_MODEL);
+    exchange.begin(&anthropic::text("there"), 3);
+    shim.wait_for_delta("there");
+    let file = shim.session_file();
+    let changes: Vec<Value> =
+        file.lines().into_iter().filter(|entry| entry["type"] == "model_change").collect();
+    assert_eq!(
+        changes.last().expect("a model_change")["inPlaceOf"],
+        json!({"provider": PROVIDER, "modelId": MODEL})
+    );
+    sandbox.kill_daemon();
+    shim.until_settled();
+    // The shim comes back by itself; the session's next turn is the user's model's.
+    assert_eq!(shim.get("get_state")["model"]["id"], MODEL);
+    shim.prompt("2", "and now?");
+    let next = server.next_request();
+    assert_eq!(next.request.body["model"], MODEL);
+    next.answer(&anthropic::text("here"));
+    shim.until_settled();
+}

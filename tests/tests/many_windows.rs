@@ -255,3 +255,50 @@ fn pictures_wait_for_a_reader_that_rests() {
     assert!(asked.len() > PICTURES * PICTURE_BYTES, "all of them went to the model");
     assert_eq!(shim.finish().expect_code(0).stderr, "", "nobody was let go");
 }
+
+/// Calls that end in any order while the client reads now and then: every turn goes on, and nothing is lost.
+#[test]
+fn turns_of_parallel_calls_go_on_behind_a_reader_that_rests_again_and_again() {
+    const TURNS: usize = 24;
+    let server = ModelServer::start();
+    let sandbox = Sandbox::with_models(&server);
+    let mut shim = sandbox.rpc();
+    shim.prompt("1", "go");
+    for turn in 0..TURNS {
+        let exchange = server.next_request();
+        if turn % 3 == 0 {
+            shim.signal(Signal::Stop);
+        }
+        // The three end in another order each time.
+        let calls: Vec<(String, Value)> = (0..3)
+            .map(|call| {
+                let rest = (turn + call * 2) % 3;
+                let command = format!("sleep 0.0{rest}; yes {turn}-{call} | head -n 500");
+                (format!("{turn}-{call}"), json!({"command": command}))
+            })
+            .collect();
+        let calls: Vec<(&str, &str, Value)> =
+            calls.iter().map(|(id, arguments)| (id.as_str(), "bash", arguments.clone())).collect();
+        exchange.answer(&anthropic::tool_calls(&calls));
+        if turn % 3 == 2 {
+            shim.signal(Signal::Continue);
+        }
+    }
+    shim.signal(Signal::Continue);
+    server.next_request().answer(&anthropic::text("done"));
+    let records = shim.until_settled();
+    let count = |kind: &str| records.iter().filter(|record| record["type"] == kind).count();
+    assert_eq!((count("turn_start"), count("turn_end")), (TURNS + 1, TURNS + 1));
+    let ended: Vec<&str> = records
+        .iter()
+        .filter(|record| record["type"] == "tool_execution_end")
+        .filter_map(|record| record["toolCallId"].as_str())
+        .collect();
+    let mut all: Vec<String> =
+        (0..TURNS).flat_map(|turn| (0..3).map(move |call| format!("{turn}-{call}"))).collect();
+    let mut sorted: Vec<String> = ended.iter().map(|id| (*id).to_owned()).collect();
+    all.sort();
+    sorted.sort();
+    assert_eq!(sorted, all, "each call ended once");
+    assert_eq!(shim.finish().expect_code(0).stderr, "", "nobody was let go");
+}

@@ -134,3 +134,42 @@ fn set_auto_retry_is_for_this_session_and_the_settings_file() {
     let refused = shim.ask(json!({"type": "set_auto_retry", "enabled": "no"}));
     assert_eq!(refused.error(), "Invalid set_auto_retry command: enabled must be a boolean");
 }
+
+#[test]
+fn an_answer_that_says_nothing_is_asked_for_again() {
+    let server = ModelServer::start();
+    let sandbox = impatient(&server, 3);
+    let mut shim = sandbox.rpc();
+    shim.prompt("1", "hi");
+    let mut empty = anthropic::text("");
+    empty
+        .events
+        .retain(|event| !event.data["type"].as_str().is_some_and(|kind| kind.starts_with("content_")));
+    let mut refusal = anthropic::text("I can't help with that.");
+    for answer in [&mut empty, &mut refusal] {
+        let at = answer.events.len() - 2;
+        answer.events[at].data["usage"]["output_tokens"] = json!(0);
+        let start = &mut answer.events[0].data["message"]["usage"]["output_tokens"];
+        *start = json!(0);
+    }
+    server.next_request().answer(&empty);
+    server.next_request().answer(&refusal);
+    let last = server.next_request();
+    assert_eq!(last.request.conversation(), ["user: hi"], "neither is sent");
+    last.answer(&anthropic::text("there"));
+    let records = shim.until_settled();
+    let reasons: Vec<&Value> = records
+        .iter()
+        .filter(|record| record["type"] == "auto_retry_start")
+        .map(|record| &record["errorMessage"])
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            &json!("Provider returned an empty completion"),
+            &json!("Provider returned a canned safety refusal")
+        ]
+    );
+    let end = records.iter().find(|record| record["type"] == "auto_retry_end").expect("auto_retry_end");
+    assert_eq!((&end["success"], &end["attempt"]), (&json!(true), &json!(2)));
+}

@@ -12,6 +12,7 @@ use crate::Agent;
 use crate::compaction::{BranchBegin, BranchSummary, Instructions, PlanOutcome, Work};
 use crate::effect::{Effect, PlanCall, PlanStage};
 use crate::input::{PlanId, RequestId, TimerId};
+use crate::weights::Conversation;
 
 /// Something is going on (literal of the reference).
 pub const BUSY: &str = "Wait for the current response to finish before navigating the session tree.";
@@ -85,7 +86,10 @@ impl Agent {
         let model =
             self.model.clone().expect("who asks has looked for a model, and a model is only replaced");
         let (window, thinking) = (self.window(), self.thinking);
-        self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
+        let (borrowed, retry) = (false, self.retry);
+        let retries = self.branching.as_ref().map_or(0, |branching| branching.retries);
+        let call = PlanCall { plan, stage, model, thinking, window, borrowed, retry, retries };
+        self.out.push(Effect::Plan(Box::new(call)));
         Stage::Asking(plan)
     }
 
@@ -178,22 +182,17 @@ impl Agent {
     }
 
     /// The conversation as it is from now on. Gives it back when it is none of ours.
-    pub(crate) fn branch_read(
-        &mut self,
-        plan: PlanId,
-        messages: Vec<(EntryId, Raw)>,
-    ) -> Option<Vec<(EntryId, Raw)>> {
+    pub(crate) fn branch_read(&mut self, plan: PlanId, conversation: Conversation) -> Option<Conversation> {
         let Some(Branching { stage: Stage::Reading { plan: current, summary, .. }, departure, .. }) =
             &mut self.branching
         else {
-            return Some(messages);
+            return Some(conversation);
         };
         if *current != plan {
-            return Some(messages);
+            return Some(conversation);
         }
         let (label, answer, target) = (departure.label.take(), departure.answer.clone(), summary.clone());
-        self.context = messages;
-        self.weights.clear();
+        self.set_conversation(conversation);
         if let Some(label) = label {
             self.append(EntryBody::Label { target, label: Some(label) });
         }

@@ -194,7 +194,7 @@ impl Agent {
         let same = previous.as_ref().is_some_and(|old| old.provider == model.provider && old.id == model.id);
         if !same {
             let (provider, model_id) = (model.provider.clone(), model.id.clone());
-            self.append(EntryBody::ModelChange { provider, model_id });
+            self.append(EntryBody::ModelChange { provider, model_id, in_place_of: None });
         }
         self.change_thinking(level);
         if !same {
@@ -208,9 +208,15 @@ impl Agent {
     }
 
     pub(crate) fn change_thinking(&mut self, level: ThinkingLevel) {
+        self.change_thinking_for(level, None);
+    }
+
+    /// `own`: the user's level, when this one comes with a model that takes the place of the user's.
+    pub(crate) fn change_thinking_for(&mut self, level: ThinkingLevel, own: Option<ThinkingLevel>) {
         if level != self.thinking {
             self.thinking = level;
-            self.append(EntryBody::ThinkingLevelChange { level: level.as_str().to_owned() });
+            let in_place_of = own.map(|own| own.as_str().to_owned());
+            self.append(EntryBody::ThinkingLevelChange { level: level.as_str().to_owned(), in_place_of });
             self.emit(Event::ThinkingLevelChanged { level: level.as_str().to_owned() });
         }
     }

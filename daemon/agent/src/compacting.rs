@@ -4,134 +4,27 @@
 //! behind it is decided when it ends. The order that never changes: backup, append, conversation replaced, announced.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use atomic_protocol::command::CompactParameters;
-use atomic_protocol::entry::{EntryBody, EntryId};
+use atomic_protocol::entry::EntryId;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
 use atomic_protocol::json::Raw;
 use atomic_protocol::model::ModelFailure;
 
 use crate::Agent;
+use crate::cause::Cause;
 use crate::commands::{NO_MODEL, PendingPrompt};
 use crate::compaction::{
     Begin, Boundary, Instructions, Parameters, PlanOutcome, Rung, SummaryParameters, Way, Work,
 };
-use crate::effect::{Effect, PlanCall, PlanStage};
+use crate::effect::{Compose, Effect, PlanCall, PlanStage};
 use crate::input::{AgentCommand, PlanId, RequestId, TimerId};
 use crate::ladder::Candidate;
 use crate::overflow;
+use crate::policy::{Strategy, Wish};
 use crate::run::{Step, Waiting};
-
-/// Settings `compaction.*`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CompactionPolicy {
-    /// Shorten without being asked.
-    pub enabled: bool,
-    /// Tokens of the context window to keep free.
-    pub reserve_tokens: u64,
-    /// How, when nobody says.
-    pub strategy: Strategy,
-    /// How far, line by line.
-    pub parameters: Parameters,
-    /// Tokens of the newest messages that a summary leaves as they are.
-    pub keep_recent_tokens: u64,
-}
-
-/// Setting `compaction.strategy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// Take lines away and leave the others as they are.
-    #[default]
-    VerbatimLines,
-    /// Have a summary written.
-    Summary,
-}
-
-/// What a client that asks for a compaction says of it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
-    /// As the settings say, but for what is given here. A summary is only told what matters (`query`).
-    Settings(CompactParameters),
-    /// A summary, with what it shall say besides.
-    Summary(Option<String>),
-}
-
-impl Default for Wish {
-    fn default() -> Self {
-        Wish::Settings(CompactParameters::default())
-    }
-}
-
-impl Default for CompactionPolicy {
-    fn default() -> Self {
-        CompactionPolicy {
-            enabled: true,
-            reserve_tokens: 16_384,
-            strategy: Strategy::default(),
-            parameters: Parameters::default(),
-            keep_recent_tokens: 20_000,
-        }
-    }
-}
-
-/// What a compaction is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// `compact`.
-    Manual,
-    /// The window is nearly full, after a run or before a prompt.
-    Threshold,
-    /// The window is nearly full, between two turns. `over`: the next request would not fit at all.
-    MidTurn { over: bool },
-    /// A request did not fit.
-    Overflow,
-    /// An answer was cut off for lack of room.
-    Length,
-}
-
-impl Cause {
-    pub(crate) fn reason(self) -> CompactionReason {
-        match self {
-            Cause::Manual => CompactionReason::Manual,
-            Cause::Threshold | Cause::MidTurn { .. } => CompactionReason::Threshold,
-            Cause::Overflow | Cause::Length => CompactionReason::Overflow,
-        }
-    }
-
-    /// The conversation cannot go on as it is: when no planner helps, everything old goes.
-    fn is_load_bearing(self) -> bool {
-        matches!(self, Cause::Overflow | Cause::MidTurn { .. })
-    }
-
-    /// Even a few lines count.
-    fn takes_small(self) -> bool {
-        matches!(self, Cause::Overflow | Cause::MidTurn { over: true })
-    }
-
-    pub(crate) fn is_mid_turn(self) -> bool {
-        matches!(self, Cause::MidTurn { .. })
-    }
-
-    /// Part of the backup's name.
-    fn label(self) -> &'static str {
-        match self {
-            Cause::Manual => "compact",
-            _ if self.is_load_bearing() => "overflow-auto-compact",
-            _ => "auto-compact",
-        }
-    }
-
-    /// What stands before the text of a failure (literals of the reference).
-    fn failed(self) -> &'static str {
-        match self {
-            Cause::Manual => "Compaction failed: ",
-            Cause::Threshold => "Auto-compaction failed: ",
-            Cause::MidTurn { .. } => "Post-tool context compaction failed before the next provider request: ",
-            Cause::Overflow => "Context overflow recovery failed: ",
-            Cause::Length => "Response truncation recovery failed: ",
-        }
-    }
-}
+use crate::weights::Conversation;
 
 /// A compaction under way.
 #[derive(Debug)]
@@ -148,6 +41,8 @@ pub(crate) struct Compacting {
     pub(crate) planner: Option<Candidate>,
     /// Who else may be asked.
     pub(crate) ladder: VecDeque<Candidate>,
+    /// Where it is told why the last planner was given up.
+    diagnostic: Option<String>,
 }
 
 #[derive(Debug)]
@@ -157,7 +52,9 @@ enum Stage {
     /// The time for the next call of the planner.
     Waiting(TimerId, Work),
     /// The file is being copied.
-    BackingUp(PlanId, Box<Boundary>),
+    BackingUp(PlanId, Arc<Boundary>),
+    /// What is to be written is being put together.
+    Composing(Box<Compose>),
     /// Written down; the conversation is being built anew. Carries the result.
     Rebuilding(PlanId, Raw),
 }
@@ -325,8 +222,16 @@ impl Agent {
         };
         let stage = self.plan(PlanStage::Begin(begin));
         let ladder = self.ladder();
-        self.compaction =
-            Some(Compacting { cause, will_retry, requests, stage, retries: 0, planner: None, ladder });
+        self.compaction = Some(Compacting {
+            cause,
+            will_retry,
+            requests,
+            stage,
+            retries: 0,
+            planner: None,
+            ladder,
+            diagnostic: None,
+        });
         if let Some(run) = &mut self.run {
             run.waiting = Some(Waiting::Compaction);
         }
@@ -343,7 +248,11 @@ impl Agent {
                 (model, self.thinking, self.window())
             }
         };
-        self.out.push(Effect::Plan(Box::new(PlanCall { plan, stage, model, thinking, window })));
+        let retries = self.compaction.as_ref().map_or(0, |compacting| compacting.retries);
+        let borrowed = self.compaction.as_ref().is_some_and(|compacting| compacting.borrowed().is_some());
+        let retry = self.retry;
+        let call = PlanCall { plan, stage, model, thinking, window, borrowed, retry, retries };
+        self.out.push(Effect::Plan(Box::new(call)));
         Stage::Planning(plan)
     }
 
@@ -363,12 +272,13 @@ impl Agent {
     }
 
     /// A step of planning is done.
-    pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome) {
+    pub(crate) fn planned(&mut self, plan: PlanId, outcome: PlanOutcome, diagnostic: Option<String>) {
         let Some(outcome) = self.branch_planned(plan, outcome) else { return };
-        let Some(compacting) = &self.compaction else { return };
+        let Some(compacting) = &mut self.compaction else { return };
         if !matches!(compacting.stage, Stage::Planning(current) if current == plan) {
             return;
         }
+        compacting.diagnostic = diagnostic;
         let cause = compacting.cause;
         match outcome {
             PlanOutcome::Nothing => self.end_compaction(match cause {
@@ -384,7 +294,7 @@ impl Agent {
                 }
                 let plan = PlanId(self.number());
                 self.out.push(Effect::Backup { plan, label: cause.label() });
-                self.at(Stage::BackingUp(plan, boundary));
+                self.at(Stage::BackingUp(plan, boundary.into()));
             }
             PlanOutcome::Further(work) => self.take_step(PlanStage::Ask(work)),
             PlanOutcome::TooLong(work) => match work.trimmed() {
@@ -451,7 +361,11 @@ impl Agent {
             self.compaction.as_ref().is_some_and(|compacting| compacting.cause.is_load_bearing());
         match work {
             Work::Lines(plan) if load_bearing => self.take_step(PlanStage::Fresh(plan)),
-            _ => self.end_compaction(Ended::Failed(why.to_owned())),
+            _ => {
+                let told = self.compaction.as_mut().and_then(|compacting| compacting.diagnostic.take());
+                let told = told.map(|path| format!(" (diagnostic: {path})")).unwrap_or_default();
+                self.end_compaction(Ended::Failed(format!("{why}{told}")));
+            }
         }
     }
 
@@ -463,40 +377,60 @@ impl Agent {
         }
     }
 
-    /// The file was copied: write the compaction down and ask for the conversation that comes of it.
+    /// The file was copied: have what is to be written put together.
     pub(crate) fn backed_up(&mut self, plan: PlanId, backup: Result<Option<String>, String>) {
         let Some(compacting) = &self.compaction else { return };
         let boundary = match &compacting.stage {
-            Stage::BackingUp(current, boundary) if *current == plan => boundary.as_ref().clone(),
+            Stage::BackingUp(current, boundary) if *current == plan => boundary.clone(),
             _ => return,
         };
-        let backup = match backup {
-            Ok(backup) => backup,
+        match backup {
+            Ok(backup) => {
+                let id = self.ids.entry();
+                self.compose(id, boundary, backup);
+            }
+            Err(error) => self.end_compaction(Ended::Failed(error)),
+        }
+    }
+
+    fn compose(&mut self, id: EntryId, boundary: Arc<Boundary>, backup: Option<String>) {
+        let plan = PlanId(self.number());
+        let (parent_id, timestamp) = (self.leaf.clone(), self.now);
+        let compose = Compose { plan, boundary, backup, id, parent_id, timestamp };
+        self.out.push(Effect::Compose(Box::new(compose.clone())));
+        self.at(Stage::Composing(Box::new(compose)));
+    }
+
+    /// It is put together: write the compaction down, for the conversation that comes of it.
+    pub(crate) fn composed(&mut self, plan: PlanId, result: Result<Raw, String>) {
+        let Some(compacting) = &self.compaction else { return };
+        let compose = match &compacting.stage {
+            Stage::Composing(compose) if compose.plan == plan => compose.as_ref().clone(),
+            _ => return,
+        };
+        let result = match result {
+            Ok(result) => result,
             Err(error) => return self.end_compaction(Ended::Failed(error)),
         };
-        let result = boundary.result(backup.as_deref());
-        self.append(EntryBody::Compaction {
-            details: boundary.details(backup.as_deref()),
-            summary: boundary.text().to_owned(),
-            first_kept: boundary.first_kept().cloned(),
-            tokens_before: boundary.tokens_before(),
-            usage: boundary.usage().cloned(),
-        });
-        let plan = PlanId(self.number());
-        self.out.push(Effect::ReadContext(plan));
+        let Compose { id, parent_id, boundary, backup, .. } = compose;
+        if parent_id != self.leaf {
+            // Something else was written meanwhile, such as another model: the boundary follows that.
+            return self.compose(id, boundary, backup);
+        }
+        self.out.push(Effect::AppendComposed { plan, id: id.clone(), parent_id });
+        self.leaf = Some(id);
         self.at(Stage::Rebuilding(plan, result));
     }
 
     /// The conversation as it is from now on.
-    pub(crate) fn rebuilt(&mut self, plan: PlanId, messages: Vec<(EntryId, Raw)>) {
-        let Some(messages) = self.branch_read(plan, messages) else { return };
+    pub(crate) fn rebuilt(&mut self, plan: PlanId, conversation: Conversation) {
+        let Some(conversation) = self.branch_read(plan, conversation) else { return };
         let Some(compacting) = &self.compaction else { return };
         let result = match &compacting.stage {
             Stage::Rebuilding(current, result) if *current == plan => result.clone(),
             _ => return,
         };
-        self.context = messages;
-        self.weights.clear();
+        self.set_conversation(conversation);
         self.end_compaction(Ended::Done(result));
     }
 
@@ -516,6 +450,7 @@ impl Agent {
         let Some(compacting) = &self.compaction else { return };
         match &compacting.stage {
             Stage::Planning(plan) | Stage::BackingUp(plan, _) => self.out.push(Effect::CancelPlan(*plan)),
+            Stage::Composing(compose) => self.out.push(Effect::CancelPlan(compose.plan)),
             Stage::Waiting(..) => {}
             Stage::Rebuilding(..) => return,
         }
@@ -610,6 +545,9 @@ impl Agent {
             match compacting.stage {
                 Stage::Planning(plan) | Stage::BackingUp(plan, _) if performed(plan) => {
                     self.out.push(Effect::CancelPlan(plan));
+                }
+                Stage::Composing(compose) if performed(compose.plan) => {
+                    self.out.push(Effect::CancelPlan(compose.plan));
                 }
                 _ => {}
             }

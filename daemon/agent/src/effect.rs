@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomic_protocol::entry::{Entry, EntryId};
+use atomic_protocol::entry::{Entry, EntryBody, EntryId};
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
 use atomic_protocol::message::ToolCall;
@@ -10,9 +10,10 @@ use atomic_protocol::model::{Model, ThinkingLevel};
 use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
-use crate::compaction::{Begin, BranchBegin, Plan, Work};
+use crate::compaction::{Asked, Begin, Boundary, BranchBegin, Plan, Work};
 use crate::hook::{Hook, HookId};
 use crate::input::{ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
+use crate::retry::RetryPolicy;
 
 /// One thing to do. The actor performs effects strictly in order; when an append fails it drops the rest of the batch and
 /// feeds [`AppendFailed`](crate::Input::AppendFailed).
@@ -44,6 +45,19 @@ pub enum Effect {
         /// Part of the copy's name.
         label: &'static str,
     },
+    /// Write out what a boundary comes to (its entry, its result, the conversation it leaves), beside the session's task: it
+    /// may be megabytes long. Feed the result, and keep the rest for [`AppendComposed`](Effect::AppendComposed).
+    Compose(Box<Compose>),
+    /// Write the entry that this step composed, before anything after it happens, as [`Append`](Effect::Append) does; then
+    /// feed the conversation that comes of it.
+    AppendComposed {
+        /// The step.
+        plan: PlanId,
+        /// The entry.
+        id: EntryId,
+        /// What it follows.
+        parent_id: Option<EntryId>,
+    },
     /// Feed the conversation at the leaf, as the session store builds it.
     ReadContext(PlanId),
     /// Run a tool and feed its updates and its result.
@@ -71,6 +85,47 @@ pub enum Effect {
     },
 }
 
+/// A boundary to write out: what grows with it is done by whoever has the time.
+#[derive(Clone, Debug)]
+pub struct Compose {
+    /// Names the step.
+    pub plan: PlanId,
+    /// What stands for the older part of the conversation from now on.
+    pub boundary: Arc<Boundary>,
+    /// Where the file was copied to.
+    pub backup: Option<String>,
+    /// Id of the entry.
+    pub id: EntryId,
+    /// What it follows.
+    pub parent_id: Option<EntryId>,
+    /// When it is made.
+    pub timestamp: Millis,
+}
+
+impl Compose {
+    /// The entry.
+    pub fn entry(&self) -> Entry {
+        let boundary = &self.boundary;
+        Entry {
+            id: self.id.clone(),
+            parent_id: self.parent_id.clone(),
+            timestamp: self.timestamp,
+            body: EntryBody::Compaction {
+                details: boundary.details(self.backup.as_deref()),
+                summary: boundary.text().to_owned(),
+                first_kept: boundary.first_kept().cloned(),
+                tokens_before: boundary.tokens_before(),
+                usage: boundary.usage().cloned(),
+            },
+        }
+    }
+
+    /// The result as clients get it: `data` of the answer to `compact` and `result` of `compaction_end`.
+    pub fn result(&self) -> Raw {
+        self.boundary.result(self.backup.as_deref())
+    }
+}
+
 /// A step of planning a compaction, or of summing up a branch.
 #[derive(Clone, Debug)]
 pub struct PlanCall {
@@ -84,6 +139,26 @@ pub struct PlanCall {
     pub thinking: ThinkingLevel,
     /// Tokens that fit into its context window; 0 when that is not known.
     pub window: u64,
+    /// It is not the session's own model.
+    pub borrowed: bool,
+    /// The rules for failures.
+    pub retry: RetryPolicy,
+    /// Retries of this planner before.
+    pub retries: u32,
+}
+
+impl PlanCall {
+    /// Whom the step asks.
+    pub fn asked(&self) -> Asked {
+        let PlanCall { model, thinking, borrowed, retry, retries, .. } = self;
+        Asked {
+            model: model.clone(),
+            thinking: *thinking,
+            borrowed: *borrowed,
+            retry: *retry,
+            retries: *retries,
+        }
+    }
 }
 
 /// What to do in a step of planning.

@@ -143,6 +143,12 @@ impl Agent {
                         self.bash.push(message.clone());
                     }
                 }
+                Effect::AppendComposed { id, parent_id, .. } => {
+                    if lost.is_empty() {
+                        self.leaf = parent_id.clone();
+                    }
+                    lost.insert(id.clone());
+                }
                 Effect::Emit(event) => {
                     events += 1;
                     settled |= matches!(event, Event::AgentSettled { .. });
@@ -163,6 +169,7 @@ impl Agent {
             !dropped.iter().any(|effect| match effect {
                 Effect::Plan(call) => call.plan == plan,
                 Effect::Backup { plan: asked, .. } | Effect::ReadContext(asked) => *asked == plan,
+                Effect::Compose(compose) => compose.plan == plan,
                 _ => false,
             })
         };

@@ -4,7 +4,8 @@
 //! its own retries; so a user message whose every call fails costs at most `(candidates + 1) × (retries + 1)` requests,
 //! those of compactions apart, which [`triggers`](crate::triggers) bounds. The user's own model comes back before the next
 //! user message that a turn of its own answers, and at the latest before the run settles: a session at rest, and its file,
-//! are on the model the user chose.
+//! are on the model the user chose. Until then the entries of a candidate name what they stand in for, so that a file whose
+//! daemon was killed in between opens with the user's model as well.
 //!
 //! Events and their order: reference 2.7 (`auto_retry_end` says `success:true` when a fallback begins, as upstream does).
 
@@ -159,12 +160,13 @@ impl Agent {
             Some(place) => (place.model, place.thinking),
             None => (failed.clone(), self.thinking),
         };
+        // In the file before anybody hears of it, with the model that comes back if this process does not live to see it.
+        self.append(change(&model, Some(&own)));
         self.chain.place =
             Some(Place { model: own, thinking, start: start.clone(), answered: false, error: None });
-        // In the file before anybody hears of it.
-        self.append(change(&model));
         self.end_retries(None);
         self.emit(start);
+        self.change_thinking_for(level, Some(thinking));
         self.put(&model, level, &failed, "fallback");
         let mut next = Run::new(None);
         next.steps.extend([Step::AgentStart, Step::TurnStart, Step::CallModel]);
@@ -177,7 +179,7 @@ impl Agent {
         let Some(place) = self.chain.place.take() else { return };
         self.chain.renew();
         let Some(current) = self.model.clone() else { return };
-        self.append(change(&place.model));
+        self.append(change(&place.model, None));
         self.put(&place.model, place.thinking, &current, "restore");
         self.emit(ended(&place, &current, Some(&place.model), None));
     }
@@ -235,8 +237,12 @@ fn label(model: &Model) -> String {
     format!("{}/{}", model.provider, model.id)
 }
 
-fn change(model: &Model) -> EntryBody {
-    EntryBody::ModelChange { provider: model.provider.clone(), model_id: model.id.clone() }
+fn change(model: &Model, in_place_of: Option<&Model>) -> EntryBody {
+    EntryBody::ModelChange {
+        provider: model.provider.clone(),
+        model_id: model.id.clone(),
+        in_place_of: in_place_of.map(|own| (own.provider.clone(), own.id.clone())),
+    }
 }
 
 fn changed(model: &Model, previous: &Model, source: &str) -> Event {

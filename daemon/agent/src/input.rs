@@ -10,10 +10,11 @@ use atomic_protocol::model::{Model, ModelEvent, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
 
 use crate::branching::Departure;
-use crate::compacting::Wish;
 use crate::compaction::PlanOutcome;
 use crate::effect::Effect;
 use crate::hook::{HookAnswer, HookId};
+use crate::policy::Wish;
+use crate::weights::Conversation;
 
 /// A command line waiting for its answer. Chosen by the actor, unique within the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,6 +87,8 @@ pub enum Input {
         plan: PlanId,
         /// What came of it.
         outcome: PlanOutcome,
+        /// Where it is told why the planner is given up, if it is and there is a file for it.
+        diagnostic: Option<String>,
     },
     /// A call that leaves no answer in the conversation, such as a planner's, used this. Fed before what came of it.
     Spent {
@@ -99,12 +102,19 @@ pub enum Input {
         /// Where the copy is; none when there is no file. Or what went wrong, naming the file.
         backup: Result<Option<String>, String>,
     },
-    /// The conversation at the leaf, as `ReadContext` asked for.
+    /// A boundary is written out, as `Compose` asked for.
+    Composed {
+        /// Which step.
+        plan: PlanId,
+        /// The result as clients get it, or what went wrong.
+        result: Result<Raw, String>,
+    },
+    /// The conversation at the leaf, as `ReadContext` and `AppendComposed` asked for.
     Context {
         /// Which step.
         plan: PlanId,
-        /// The messages, with the entry each came from.
-        messages: Vec<(EntryId, Raw)>,
+        /// The messages.
+        conversation: Conversation,
     },
     /// An entry could not be written. Nothing after it in the batch was performed.
     AppendFailed {

@@ -36,6 +36,7 @@
 
 mod answer;
 mod branching;
+mod cause;
 mod commands;
 mod compacting;
 pub mod compaction;
@@ -50,6 +51,7 @@ mod join;
 mod ladder;
 mod limits;
 mod overflow;
+mod policy;
 pub mod prompt;
 mod queue;
 mod reload;
@@ -71,16 +73,17 @@ use atomic_protocol::time::Millis;
 use atomic_protocol::tool::ToolSpec;
 
 pub use branching::{BUSY, Departure, NO_SUMMARIZER};
-pub use compacting::{CompactionPolicy, Strategy, Wish};
-pub use effect::{Effect, ModelCall, PlanCall, PlanStage};
+pub use effect::{Compose, Effect, ModelCall, PlanCall, PlanStage};
 pub use fallback::FallbackModel;
 pub use hook::{Hook, HookAnswer, HookId};
 pub use ids::{Counted, IdSource};
 pub use input::{AgentCommand, Input, ModelCallId, PlanId, RequestId, TimerId, ToolRunId};
 pub use ladder::Candidate;
 pub use limits::{Budget, Limits, Spent};
+pub use policy::{CompactionPolicy, Strategy, Wish};
 pub use reload::Reloaded;
 pub use retry::RetryPolicy;
+pub use weights::Conversation;
 
 use crate::branching::Branching;
 use crate::commands::PendingPrompt;
@@ -218,10 +221,12 @@ impl Agent {
             self.append(EntryBody::ModelChange {
                 provider: model.provider.clone(),
                 model_id: model.id.clone(),
+                in_place_of: None,
             });
         }
         if record_thinking {
-            self.append(EntryBody::ThinkingLevelChange { level: self.thinking.as_str().to_owned() });
+            let level = self.thinking.as_str().to_owned();
+            self.append(EntryBody::ThinkingLevelChange { level, in_place_of: None });
         }
         std::mem::take(&mut self.out)
     }
@@ -243,10 +248,11 @@ impl Agent {
                 self.planner_timer(timer);
                 self.branch_timer(timer);
             }
-            Input::Planned { plan, outcome } => self.planned(plan, outcome),
+            Input::Planned { plan, outcome, diagnostic } => self.planned(plan, outcome, diagnostic),
             Input::Spent { usage } => self.ledger.spend(&usage, false),
             Input::BackedUp { plan, backup } => self.backed_up(plan, backup),
-            Input::Context { plan, messages } => self.rebuilt(plan, messages),
+            Input::Composed { plan, result } => self.composed(plan, result),
+            Input::Context { plan, conversation } => self.rebuilt(plan, conversation),
             Input::BashFinished { message } => self.bash_finished(message),
             Input::AppendFailed { error, dropped } => self.append_failed(&error, dropped),
         }
@@ -339,6 +345,12 @@ impl Agent {
             Entry { id: id.clone(), parent_id: self.leaf.replace(id.clone()), timestamp: self.now, body };
         self.out.push(Effect::Append(entry));
         id
+    }
+
+    /// The conversation is this one from now on.
+    fn set_conversation(&mut self, conversation: Conversation) {
+        self.context = conversation.messages;
+        self.weights = conversation.weights;
     }
 
     /// Appends a message to the file and to the conversation.

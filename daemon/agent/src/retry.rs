@@ -4,9 +4,11 @@
 //! non-digits, so that "15000 tokens" is not a 500.
 
 use atomic_protocol::event::Event;
+use atomic_protocol::message::{AssistantMessage, Block, StopReason};
 use atomic_protocol::model::ModelFailure;
 
 use crate::Agent;
+use crate::context::units;
 use crate::effect::Effect;
 use crate::input::TimerId;
 use crate::overflow;
@@ -31,6 +33,13 @@ impl Default for RetryPolicy {
 
 /// `finalError` of a retry that was given up (literal of the reference).
 const CANCELLED: &str = "Retry cancelled";
+
+/// What is said of answers that say nothing (literals of the reference).
+const EMPTY: &str = "Provider returned an empty completion";
+const REFUSAL: &str = "Provider returned a canned safety refusal";
+
+/// The longest text that may be one, in UTF-16 units.
+const REFUSAL_UNITS: u64 = 120;
 
 /// Longest wait, in milliseconds. A provider that asks for more is not waited for.
 const MAX_DELAY_MS: u64 = 60_000;
@@ -91,6 +100,22 @@ const PASSING: [&str; 36] = [
     "broke off",
 ];
 
+/// Words of failures for load (reference compaction 6), in lower case.
+const LOAD: [&str; 12] = [
+    "overloaded",
+    "rate limit",
+    "rate_limit",
+    "ratelimit",
+    "too many requests",
+    "service unavailable",
+    "service_unavailable",
+    "server error",
+    "server_error",
+    "internal error",
+    "internal_error",
+    "resourceexhausted",
+];
+
 impl RetryPolicy {
     /// How long to wait before retry number `attempt` (from 1) of `failure`, in milliseconds. `None`: do not.
     pub(crate) fn delay(&self, attempt: u32, failure: &ModelFailure) -> Option<u64> {
@@ -130,6 +155,10 @@ impl Agent {
                 return true;
             }
             self.end_retries(Some(&failure.message));
+            let run = self.active();
+            if run.hollow {
+                run.failure = None;
+            }
             return false;
         };
         self.retries += 1;
@@ -187,6 +216,27 @@ impl Agent {
     }
 }
 
+/// The failure of an answer that ended well and says nothing: it is empty, or a few words that no model wrote (reference 4.2).
+/// Servers that count no tokens at all say nothing of what they did, so there only an empty answer is one. What came to nothing
+/// because it did not fit a window of `window` tokens (0: not known) is not tried again as it is.
+pub(crate) fn hollow(answer: &AssistantMessage, window: u64) -> Option<ModelFailure> {
+    let AssistantMessage { stop_reason, usage, content, .. } = answer;
+    if !matches!(stop_reason, StopReason::Stop | StopReason::ToolUse)
+        || usage.output > 0
+        || overflow::is_silent(*stop_reason, usage, window)
+    {
+        return None;
+    }
+    let counted = usage.input > 0 || usage.cache_read > 0 || usage.cache_write > 0;
+    let message = match &content[..] {
+        [] => EMPTY,
+        [Block::Text { text, .. }] if text.trim().is_empty() => EMPTY,
+        [Block::Text { text, .. }] if counted && units(text) <= REFUSAL_UNITS => REFUSAL,
+        _ => return None,
+    };
+    Some(ModelFailure { should_retry: Some(true), ..ModelFailure::new(message) })
+}
+
 /// Whether a failure may pass by itself.
 pub(crate) fn passes(failure: &ModelFailure) -> bool {
     let text = failure.message.to_lowercase();
@@ -208,15 +258,39 @@ pub(crate) fn passes(failure: &ModelFailure) -> bool {
     }
 }
 
+/// The failure is about money, not load.
+pub(crate) fn is_quota(failure: &ModelFailure) -> bool {
+    let text = failure.message.to_lowercase();
+    LASTING.iter().any(|word| text.contains(word))
+}
+
+/// The provider has too much to do, for everybody or for this user.
+pub(crate) fn is_load(failure: &ModelFailure) -> bool {
+    let text = failure.message.to_lowercase();
+    let busy = |status: u16| status == 429 || (500..600).contains(&status);
+    match failure.status {
+        Some(status) => busy(status),
+        None => LOAD.iter().any(|word| text.contains(word)) || statuses(&text).any(busy),
+    }
+}
+
 /// A status of [`STATUSES`] stands in the text as a number of its own.
 fn names_status(text: &str) -> bool {
+    statuses(text).any(|status| STATUSES.contains(&status) && status != 409)
+}
+
+/// The numbers of three digits in a text.
+fn statuses(text: &str) -> impl Iterator<Item = u16> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter(|number| number.len() == 3)
-        .any(|number| number.parse().is_ok_and(|status| STATUSES.contains(&status) && status != 409))
+        .filter_map(|number| number.parse().ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use atomic_protocol::json::Raw;
+    use atomic_protocol::message::Message;
+
     use super::*;
 
     fn failure(status: Option<u16>, message: &str) -> ModelFailure {
@@ -234,6 +308,40 @@ mod tests {
         ] {
             let failure = ModelFailure { should_retry: said, ..failure(Some(status), message) };
             assert_eq!(passes(&failure), want, "{status} {message} {said:?}");
+        }
+    }
+
+    #[test]
+    fn answers_that_say_nothing() {
+        let text = |text: &str| format!(r#"[{{"type":"text","text":"{text}"}}]"#);
+        let call = r#"[{"type":"toolCall","id":"1","name":"t","arguments":{}}]"#.to_owned();
+        let long = "x".repeat(121);
+        for (content, stop, input, output, want) in [
+            ("[]".to_owned(), "stop", 9, 0, Some(EMPTY)),
+            ("[]".to_owned(), "toolUse", 0, 0, Some(EMPTY)),
+            (text(" "), "stop", 0, 0, Some(EMPTY)),
+            (text("I can't help with that."), "stop", 9, 0, Some(REFUSAL)),
+            (text(&long[1..]), "stop", 9, 0, Some(REFUSAL)),
+            // A server that counts nothing may well say little.
+            (text("Done."), "stop", 0, 0, None),
+            (text("Done."), "stop", 9, 2, None),
+            (text(&long), "stop", 9, 0, None),
+            ("[]".to_owned(), "stop", 9, 3, None),
+            ("[]".to_owned(), "length", 9, 0, None),
+            ("[]".to_owned(), "error", 9, 0, None),
+            ("[]".to_owned(), "aborted", 0, 0, None),
+            (call, "toolUse", 9, 0, None),
+            // It did not fit: another matter.
+            ("[]".to_owned(), "stop", 101, 0, None),
+        ] {
+            let message = format!(
+                r#"{{"role":"assistant","content":{content},"usage":{{"input":{input},"output":{output}}},"stopReason":"{stop}"}}"#
+            );
+            let parsed = Message::parse(&Raw::parse(&message).unwrap());
+            let Ok(Message::Assistant(answer)) = parsed else { panic!("{message}") };
+            let failure = hollow(&answer, 100);
+            assert_eq!(failure.as_ref().map(|failure| &failure.message[..]), want, "{message}");
+            assert!(failure.is_none_or(|failure| passes(&failure)));
         }
     }
 

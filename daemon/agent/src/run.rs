@@ -18,6 +18,7 @@ use crate::effect::{Effect, ModelCall};
 use crate::hook::{Hook, HookAnswer, HookId};
 use crate::input::{ModelCallId, TimerId};
 use crate::queue::Queued;
+use crate::retry::hollow;
 use crate::tools::ToolBatch;
 use crate::triggers::Ending;
 use crate::{Agent, message_entry, prompt};
@@ -41,6 +42,8 @@ pub(crate) struct Run {
     pub(crate) terminated: bool,
     /// How the last answer failed, if it did.
     pub(crate) failure: Option<ModelFailure>,
+    /// It failed by saying nothing; when it is not tried again it stands as it is.
+    pub(crate) hollow: bool,
     /// How the last answer ended.
     pub(crate) ending: Option<Ending>,
     /// The last request was not sent: it would not have fitted, or a limit forbids it.
@@ -120,6 +123,7 @@ impl Run {
             batch: None,
             terminated: false,
             failure: None,
+            hollow: false,
             ending: None,
             refused: false,
             system,
@@ -324,11 +328,15 @@ impl Agent {
 
     fn finish_answer(&mut self, answer: Answer, end: End) {
         let started = answer.started;
-        self.active().failure = match &end {
+        let failure = match &end {
             End::Failed(failure) => Some(failure.clone()),
             _ => None,
         };
         let typed = answer.finish(end);
+        let hollow = hollow(&typed, self.window());
+        let run = self.active();
+        run.hollow = hollow.is_some();
+        run.failure = failure.or(hollow);
         let message = Raw::from_serialize(&typed);
         if !started {
             self.emit(Event::MessageStart { message: message.clone() });
@@ -350,17 +358,20 @@ impl Agent {
         let id = self.append(message_entry(&message));
         self.context.push((id.clone(), message.clone()));
         self.ledger.spend(&typed.usage, true);
+        let run = self.run.as_mut().expect("a run is active");
         match typed.stop_reason {
             StopReason::Aborted => {}
             StopReason::Error => {
                 self.chain.answered(Some(typed.error_message.as_deref().unwrap_or_default()));
             }
-            _ => self.chain.answered(None),
+            _ => {
+                let hollow = run.failure.as_ref().filter(|_| run.hollow);
+                self.chain.answered(hollow.map(|failure| &failure.message[..]));
+            }
         }
-        let run = self.active();
         run.messages.push((id, message.clone()));
         let calls = typed.tool_calls().next().is_some();
-        let failed = matches!(typed.stop_reason, StopReason::Error | StopReason::Aborted);
+        let failed = run.hollow || matches!(typed.stop_reason, StopReason::Error | StopReason::Aborted);
         run.ending = Some(Ending::from(&typed));
         run.turn = Some((typed, message.clone()));
         if calls && !failed {

@@ -9,7 +9,7 @@ use atomic_protocol::message::{AssistantMessage, Message, StopReason, Usage, rol
 use atomic_protocol::model::Model;
 
 use crate::Agent;
-use crate::compacting::Cause;
+use crate::cause::Cause;
 use crate::overflow;
 use crate::run::{Run, Step};
 

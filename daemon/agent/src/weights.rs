@@ -16,6 +16,23 @@ pub(crate) struct Tokens {
     pub(crate) counted: bool,
 }
 
+/// A conversation, with what its messages take as far as that must be known at once. Made beside the session's task: a
+/// message that a compaction left may be megabytes long.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    pub(crate) messages: Vec<(EntryId, Raw)>,
+    pub(crate) weights: Weights,
+}
+
+impl Conversation {
+    /// Weighs these messages, each given with the entry it came from.
+    pub fn new(messages: Vec<(EntryId, Raw)>) -> Conversation {
+        let mut weights = Weights::default();
+        weights.tokens(&messages);
+        Conversation { messages, weights }
+    }
+}
+
 /// What each message looked at so far takes.
 #[derive(Debug, Default)]
 pub(crate) struct Weights(HashMap<EntryId, Weight>);

@@ -3,7 +3,7 @@
 mod support;
 
 use atomic_agent::compaction::{Begun, BranchBegin, Instructions, LeftBehind, PlanOutcome, PlannerAnswer};
-use atomic_agent::{AgentCommand, Departure, Input, PlanStage, Wish};
+use atomic_agent::{AgentCommand, Conversation, Departure, Input, PlanStage, Wish};
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::Event;
 use atomic_protocol::json::Raw;
@@ -135,8 +135,8 @@ fn it_is_given_up() {
     depart(&mut world, None);
     let plan = world.plans[0].plan;
     world.ask(AgentCommand::AbortCompaction);
-    world.feed(Input::Planned { plan, outcome: PlanOutcome::Nothing });
-    world.feed(Input::Context { plan, messages: Vec::new() });
+    world.feed(Input::Planned { plan, outcome: PlanOutcome::Nothing, diagnostic: None });
+    world.feed(Input::Context { plan, conversation: Conversation::default() });
     assert_eq!((world.file.len(), world.agent.messages().len()), (4, 4));
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use atomic_agent::compaction::{PlannerAnswer, Way, Work};
-use atomic_agent::{AgentCommand, Input, PlanStage, Wish};
+use atomic_agent::{AgentCommand, Conversation, Input, PlanStage, Wish};
 use atomic_protocol::command::{CompactParameters, StreamingBehavior};
 use atomic_protocol::entry::EntryBody;
 use atomic_protocol::event::{CompactionEnd, CompactionReason, Event};
@@ -675,9 +675,78 @@ fn late_outcomes_change_nothing() {
     world.ask(AgentCommand::AbortCompaction);
     world.seen();
     let outcome = atomic_agent::compaction::PlanOutcome::Nothing;
-    world.feed(Input::Planned { plan, outcome });
+    world.feed(Input::Planned { plan, outcome, diagnostic: None });
     world.feed(Input::BackedUp { plan, backup: Ok(None) });
-    world.feed(Input::Context { plan, messages: Vec::new() });
+    world.feed(Input::Context { plan, conversation: Conversation::default() });
     assert!(world.seen().is_empty());
     assert_eq!(world.agent.messages().len(), 4);
+}
+
+/// A `compact` whose boundary is being written out.
+fn composing() -> (World, u64) {
+    let mut world = begun();
+    world.instant_composing = false;
+    let request = compact(&mut world);
+    world.planner_says("2,30");
+    assert_eq!(world.composed.len(), 1);
+    (world, request)
+}
+
+#[test]
+fn a_boundary_follows_what_was_written_while_it_was_written_out() {
+    let (mut world, request) = composing();
+    world.ask(AgentCommand::SetName("renamed".into()));
+    let first = world.composed.remove(0);
+    let (plan, result) = (first.plan, Ok(first.result()));
+    world.feed(Input::Composed { plan, result });
+    // It is written out once more, behind the name; the first one comes to nothing.
+    assert!(!world.answers.contains_key(&request));
+    assert_eq!((world.composed.len(), world.composed[0].id == first.id), (1, true));
+    world.compose();
+    assert!(world.answers[&request].is_ok());
+    let kinds: Vec<&str> = world.file.iter().rev().take(2).map(|entry| entry.body.kind()).collect();
+    assert_eq!(kinds, ["compaction", "session_info"]);
+    assert_eq!(world.file.last().unwrap().parent_id, Some(world.file[world.file.len() - 2].id.clone()));
+    world.check_order();
+}
+
+#[test]
+fn a_boundary_that_is_given_up_or_fails_while_it_is_written_out_changes_nothing() {
+    let (mut world, request) = composing();
+    let (file, messages) = (world.file.len(), world.agent.messages().len());
+    world.ask(AgentCommand::AbortCompaction);
+    assert_eq!(world.answers[&request], Err("Compaction cancelled".to_owned()));
+    assert!(world.composed.is_empty());
+
+    let (mut world, request) = composing();
+    let plan = world.composed[0].plan;
+    world.feed(Input::Composed { plan, result: Err("broken".to_owned()) });
+    assert_eq!(world.answers[&request], Err("broken".to_owned()));
+    assert_eq!((world.file.len(), world.agent.messages().len()), (file, messages));
+
+    let (mut world, request) = composing();
+    let leaf = world.file.last().unwrap().id.clone();
+    world.full = true;
+    world.compose();
+    assert!(world.answers[&request].is_err());
+    assert_eq!((world.file.len(), world.agent.messages().len()), (file, messages));
+    world.full = false;
+    world.prompt("on");
+    assert_eq!(world.file.last().unwrap().parent_id, Some(leaf), "what comes next follows what is there");
+    world.check_order();
+}
+
+#[test]
+fn an_error_names_where_it_is_told_why_a_planner_was_given_up() {
+    let mut world = begun();
+    world.diagnostic = Some("/s.jsonl.x.json".to_owned());
+    let request = compact(&mut world);
+    world.planner_says("I would rather not");
+    let error = world.answers[&request].clone().unwrap_err();
+    assert!(error.ends_with(" (diagnostic: /s.jsonl.x.json)"), "{error}");
+    let request = compact(&mut world);
+    world.diagnostic = None;
+    world.planner_says("I would rather not");
+    let error = world.answers[&request].clone().unwrap_err();
+    assert!(!error.contains("diagnostic"), "{error}");
 }

@@ -56,8 +56,14 @@ fn chain(world: &World) -> Vec<String> {
 /// The model and level entries of the file.
 fn entries(world: &World) -> Vec<String> {
     let entries = world.file.iter().filter_map(|entry| match &entry.body {
-        EntryBody::ModelChange { model_id, .. } => Some(model_id.clone()),
-        EntryBody::ThinkingLevelChange { level } => Some(format!(":{level}")),
+        EntryBody::ModelChange { model_id, in_place_of: None, .. } => Some(model_id.clone()),
+        EntryBody::ModelChange { model_id, in_place_of: Some((_, own)), .. } => {
+            Some(format!("{model_id} for {own}"))
+        }
+        EntryBody::ThinkingLevelChange { level, in_place_of: None } => Some(format!(":{level}")),
+        EntryBody::ThinkingLevelChange { level, in_place_of: Some(own) } => {
+            Some(format!(":{level} for {own}"))
+        }
         _ => None,
     });
     entries.collect()
@@ -132,7 +138,11 @@ fn after_its_retries_a_model_gives_way_until_the_run_settles() {
             r#"{"type":"model_fallback_end","success":true,"from":"p/f","to":"p/m"}"#,
         ]
     );
-    assert_eq!(entries(&world), ["f", ":low", "m", ":medium"], "the file ends on the user's model");
+    assert_eq!(
+        entries(&world),
+        ["f for m", ":low for medium", "m", ":medium"],
+        "the file ends on the user's model"
+    );
     assert_eq!(world.agent.model().unwrap().id, "m");
     world.check_order();
 }

@@ -9,7 +9,7 @@ use atomic_protocol::json::Raw;
 use atomic_protocol::message::StopReason;
 use atomic_protocol::model::{ModelEvent, ModelFailure, ThinkingLevel};
 use atomic_protocol::tool::ToolOutput;
-use support::{World, calls, done, model, text};
+use support::{World, calls, done, model, text, using};
 
 #[test]
 fn a_plain_answer() {
@@ -529,4 +529,77 @@ fn a_joiner_is_told_the_run_so_far() {
     ]);
     let names: Vec<&str> = world.agent.joining().iter().map(Event::name).collect();
     assert_eq!(names, ["agent_start", "turn_start", "tool_execution_start"]);
+}
+
+/// An answer with nothing in it.
+fn nothing() -> Vec<ModelEvent> {
+    vec![ModelEvent::Start { response_id: None, response_model: None }, done(StopReason::Stop)]
+}
+
+#[test]
+fn an_answer_that_says_nothing_is_tried_again() {
+    for (answer, why) in [
+        (nothing(), "Provider returned an empty completion"),
+        (using("I can't help.", 10, 0, StopReason::Stop), "Provider returned a canned safety refusal"),
+    ] {
+        let mut world = World::new();
+        world.prompt("hi");
+        world.answer(answer);
+        assert!(
+            matches!(world.events.last(), Some(Event::AutoRetryStart { error_message, .. }) if error_message == why),
+            "{:?}",
+            world.events.last()
+        );
+        world.ring();
+        assert_eq!(world.calls[1].context.len(), 1, "it is not sent");
+        world.answer(text("there"));
+        assert_eq!(world.seen().last().unwrap(), "agent_settled");
+        assert_eq!(world.file.len(), 3, "it stays in the file");
+        world.check_order();
+    }
+}
+
+#[test]
+fn an_answer_that_says_nothing_to_the_end_stands() {
+    let mut world = World::new();
+    world.prompt("hi");
+    world.ask(AgentCommand::FollowUp { text: "and".into(), images: vec![] });
+    for _ in 0..3 {
+        world.answer(nothing());
+        world.ring();
+    }
+    world.answer(nothing());
+    assert!(world.events.iter().any(|event| matches!(
+        event,
+        Event::AutoRetryEnd { success: false, attempt: 3, final_error: Some(error) }
+            if error == "Provider returned an empty completion"
+    )));
+    assert_eq!(world.delivered, ["hi", "and"], "what waits is no part of it");
+    world.answer(text("there"));
+    assert!(world.agent.is_idle());
+    world.check_order();
+
+    // Nobody wants retries: it is an answer like any other.
+    let mut world = World::new();
+    world.ask(AgentCommand::SetAutoRetry(false));
+    world.prompt("hi");
+    world.answer(nothing());
+    assert!(world.agent.is_idle() && world.timer.is_none());
+    world.check_order();
+}
+
+#[test]
+fn an_answer_that_says_nothing_goes_to_another_model_at_last() {
+    let mut world = World::new();
+    world.agent.set_fallback_models(support::fallbacks(&["f1"]));
+    world.prompt("hi");
+    for _ in 0..3 {
+        world.answer(nothing());
+        world.ring();
+    }
+    world.answer(nothing());
+    assert_eq!(world.calls.last().unwrap().model.id, "f1");
+    world.answer(text("there"));
+    assert!(world.agent.is_idle() && !world.agent.is_fallback());
+    world.check_order();
 }

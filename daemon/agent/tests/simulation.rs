@@ -45,10 +45,15 @@ const RETRIES: usize = 3;
 /// Models that may take the place of one that fails.
 const FALLBACKS: [&str; 2] = ["f1", "f2"];
 
-/// An assistant message that is neither a failure nor aborted.
+/// What a provider says instead of a model.
+const REFUSED: &str = "no, thank you";
+
+/// An assistant message that is neither a failure nor aborted, and says something.
 fn is_answer(message: &Raw) -> bool {
     let text = message.as_str();
-    text.contains(r#""role":"assistant""#)
+    let hollow = text.contains(r#""content":[]"#) || text.contains(REFUSED);
+    !hollow
+        && text.contains(r#""role":"assistant""#)
         && !text.contains(r#""stopReason":"error""#)
         && !text.contains(r#""stopReason":"aborted""#)
 }
@@ -74,6 +79,7 @@ fn play(seed: u64) {
     let mut chosen = "m";
     for step in 0..60 {
         world.instant = dice.roll(3) > 0;
+        world.instant_composing = dice.roll(3) > 0;
         let name = format!("m{step}");
         match dice.roll(19) {
             0 | 1 => {
@@ -144,13 +150,14 @@ fn play(seed: u64) {
     }
     // Let everything come to its end.
     world.full = false;
-    world.instant = true;
+    (world.instant, world.instant_composing) = (true, true);
     for _ in 0..10_000 {
         if world.timer.is_some()
             && world.hooks.is_empty()
             && world.tools.is_empty()
             && world.open_calls.is_empty()
             && world.plans.is_empty()
+            && world.composed.is_empty()
         {
             world.ring();
             continue;
@@ -160,6 +167,8 @@ fn play(seed: u64) {
         }
         if let Some((hook, _)) = world.hooks.pop() {
             world.feed(Input::HookAnswer { hook, answer: HookAnswer::Go });
+        } else if !world.composed.is_empty() {
+            world.compose();
         } else if !world.plans.is_empty() {
             world.planner_says("1,3");
         } else if !world.tools.is_empty() {
@@ -271,6 +280,7 @@ fn plan(world: &mut World, dice: &mut Dice) {
 /// Something the outside world does: the model, a tool or a hook goes on.
 fn advance(world: &mut World, dice: &mut Dice, name: &str) {
     match dice.roll(5) {
+        4 if !world.composed.is_empty() => world.compose(),
         4 if !world.plans.is_empty() => {
             if dice.roll(8) == 0 {
                 world.backup_error = Some("no room for a copy".into());
@@ -292,7 +302,9 @@ fn advance(world: &mut World, dice: &mut Dice, name: &str) {
                 world.tool_done(at, ToolOutput::text("r"));
             }
         }
-        _ if !world.open_calls.is_empty() => match dice.roll(12) {
+        _ if !world.open_calls.is_empty() => match dice.roll(14) {
+            12 => world.answer(vec![done(StopReason::Stop)]),
+            13 => world.answer(using(REFUSED, 500, 0, StopReason::Stop)),
             6 => world.answer(vec![ModelEvent::Failed(ModelFailure::new("prompt is too long"))]),
             7 => world.answer(using("full", 9_800, 10, StopReason::Stop)),
             8 => world.answer(using("over", WINDOW + 1, 10, StopReason::Stop)),

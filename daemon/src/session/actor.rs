@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::changes::Changes;
-use super::compaction::{CompactionDone, CompactionWork};
+use super::compaction::{CompactionWork, Composed};
 use super::records::{self, Records};
 use super::work::{BashDone, ModelWork, ToolWork};
 use super::{Attachment, INBOX, Leaving, Outcome, SessionHandle, SessionInfo, SessionMessage, Status};
@@ -59,6 +59,8 @@ pub(super) struct Actor {
     last_request: u64,
     pub(super) model: Option<ModelWork>,
     pub(super) compaction: Option<CompactionWork>,
+    /// A boundary that is written out, while the agent is told of it.
+    pub(super) composed: Option<Box<Composed>>,
     pub(super) tools: HashMap<ToolRunId, DropGuard>,
     pub(super) tool_sender: mpsc::Sender<ToolWork>,
     pub(super) changes: Changes,
@@ -148,6 +150,7 @@ pub(crate) fn start(prepared: Prepared, over: impl FnOnce(&SessionHandle) + Send
         last_request: 0,
         model: None,
         compaction: None,
+        composed: None,
         tools: HashMap::new(),
         tool_sender,
         changes: Changes::default(),
@@ -305,7 +308,7 @@ impl Actor {
                 ticket.client().end_bash(ticket.line());
                 ticket.succeed(Some(&data));
             }
-            SessionMessage::Compaction(CompactionDone(input)) => self.feed(input),
+            SessionMessage::Compaction(done) => self.compaction_done(done),
             SessionMessage::Models(found) => self.take_found(found).await,
             SessionMessage::Late(client) => self.compact_is_late(client),
             SessionMessage::Attach(attachment) => self.attach(attachment),

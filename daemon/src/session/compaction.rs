@@ -3,10 +3,15 @@
 //! What grows with the transcript (writing it down, numbering, putting it back together, copying the file) runs where it
 //! may block; the session's task only hands over shared bytes.
 
-use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work};
-use atomic_agent::{AgentCommand, Input, PlanCall, PlanId, PlanStage, RequestId};
+use std::path::{Path, PathBuf};
+
+use atomic_agent::compaction::{
+    BROKE_OFF, Begun, Diagnosis, LeftBehind, PlanOutcome, PlannerAnswer, Source, Work,
+};
+use atomic_agent::{AgentCommand, Compose, Conversation, Input, PlanCall, PlanId, PlanStage, RequestId};
 use atomic_protocol::message::{Content, Message, Usage, UserMessage};
 use atomic_protocol::model::ModelRequest;
+use atomic_protocol::time::Millis;
 use atomic_providers::Registry;
 use atomic_session_store as store;
 use tokio::sync::mpsc;
@@ -38,7 +43,19 @@ pub(super) struct CompactionWork {
 
 /// A step of a compaction is done.
 #[derive(Debug)]
-pub struct CompactionDone(pub(super) Input);
+pub struct CompactionDone {
+    input: Input,
+    composed: Option<Box<Composed>>,
+}
+
+/// A boundary that is written out and not in the file yet.
+#[derive(Debug)]
+pub(super) struct Composed {
+    pub(super) plan: PlanId,
+    pub(super) entry: store::ReadyEntry,
+    /// The conversation that it leaves.
+    pub(super) conversation: Conversation,
+}
 
 impl Actor {
     /// Starts a step of planning.
@@ -53,24 +70,23 @@ impl Actor {
             PlanStage::Ask(_) | PlanStage::Fresh(_) => Material::None,
         };
         let (daemon, registry, own) = (self.daemon.clone(), self.registry.clone(), self.own.clone());
+        let file = self.info.file.clone();
         let cancel = CancellationToken::new();
         let (plan, token) = (call.plan, cancel.clone());
         tracing::debug!(session = self.info.id, model = call.model.id, "compaction");
         tokio::spawn(async move {
             let mut usage = Usage::default();
             let outcome = tokio::select! {
-                outcome = step(&daemon, &registry, call, material, token.clone(), &mut usage) => Some(outcome),
+                outcome = step(&daemon, &registry, call, material, file, token.clone(), &mut usage) => Some(outcome),
                 () = token.cancelled() => None,
             };
             if usage != Usage::default() {
                 // It is paid for, whatever came of it.
                 let spent = Input::Spent { usage };
-                let _ = own.send(SessionMessage::Compaction(CompactionDone(spent))).await;
+                tell(&own, spent).await;
             }
-            let Some(outcome) = outcome else { return };
-            // A session that is over wants no outcome.
-            let _ =
-                own.send(SessionMessage::Compaction(CompactionDone(Input::Planned { plan, outcome }))).await;
+            let Some((outcome, diagnostic)) = outcome else { return };
+            tell(&own, Input::Planned { plan, outcome, diagnostic }).await;
         });
         self.compaction = Some(CompactionWork { plan, _cancel: cancel.drop_guard() });
     }
@@ -103,9 +119,40 @@ impl Actor {
                     Err(BROKEN.to_owned())
                 }
             };
-            let _ =
-                own.send(SessionMessage::Compaction(CompactionDone(Input::BackedUp { plan, backup }))).await;
+            tell(&own, Input::BackedUp { plan, backup }).await;
         });
+    }
+
+    /// Has a boundary written out: its entry, its result, and the conversation that it leaves.
+    pub(super) fn compose(&self, compose: Compose) {
+        let own = self.own.clone();
+        let kept = store::kept(&self.store, compose.boundary.first_kept());
+        tokio::spawn(async move {
+            let plan = compose.plan;
+            let composed = blocking(move || {
+                let entry = store::ReadyEntry::new(&compose.entry())?;
+                let conversation = Conversation::new(entry.conversation(&kept));
+                Ok::<_, store::Error>((compose.result(), Composed { plan, entry, conversation }))
+            });
+            let (result, composed) = match composed.await {
+                Ok(Ok((result, composed))) => (Ok(result), Some(Box::new(composed))),
+                Ok(Err(error)) => (Err(error.to_string()), None),
+                Err(error) => {
+                    tracing::error!(%error, "a compaction was not written out");
+                    (Err(BROKEN.to_owned()), None)
+                }
+            };
+            let done = CompactionDone { input: Input::Composed { plan, result }, composed };
+            let _ = own.send(SessionMessage::Compaction(done)).await;
+        });
+    }
+
+    /// A step is done.
+    pub(super) fn compaction_done(&mut self, done: CompactionDone) {
+        self.composed = done.composed;
+        self.feed(done.input);
+        // What was not wanted any more.
+        self.composed = None;
     }
 
     /// `abort_compaction` on nobody's behalf.
@@ -135,16 +182,22 @@ impl Actor {
     }
 }
 
-/// Does one step.
+/// Tells the session what came of a step; one that is over does not want to know.
+async fn tell(own: &mpsc::Sender<SessionMessage>, input: Input) {
+    let _ = own.send(SessionMessage::Compaction(CompactionDone { input, composed: None })).await;
+}
+
+/// Does one step. Gives what came of it, and where it is told why the planner is given up.
 async fn step(
     daemon: &Daemon,
     registry: &Registry,
     call: PlanCall,
     material: Material,
+    file: Option<PathBuf>,
     token: CancellationToken,
     usage: &mut Usage,
-) -> PlanOutcome {
-    let window = call.window;
+) -> (PlanOutcome, Option<String>) {
+    let (window, asked) = (call.window, call.asked());
     let begun = blocking(move || match (call.stage, material) {
         (PlanStage::Begin(begin), Material::Conversation(source)) => begin.begin(source, window),
         (PlanStage::BeginBranch(begin, _), Material::Branch(left)) => begin.begin(left, window),
@@ -155,8 +208,8 @@ async fn step(
     });
     let work = match begun.await {
         Ok(Begun::Ask(work)) => work,
-        Ok(Begun::Over(outcome)) => return outcome,
-        Err(error) => return broken(error),
+        Ok(Begun::Over(outcome)) => return (outcome, None),
+        Err(error) => return (broken(error), None),
     };
     let (shown, system) = (work.clone(), work.system());
     let request = match blocking(move || request(&shown)).await {
@@ -169,7 +222,7 @@ async fn step(
             // Not the session's own: the provider's cache for that must not be pushed out.
             session_id: store::new_session_id(),
         },
-        Err(error) => return broken(error),
+        Err(error) => return (broken(error), None),
     };
     let (sender, mut pieces) = mpsc::channel(PIECES);
     let mut answer = PlannerAnswer::default();
@@ -188,9 +241,28 @@ async fn step(
     let stream = atomic_providers::stream(&daemon.http, registry, request, sender, token);
     let ((), whole) = tokio::join!(stream, collect);
     if !whole {
-        answer = PlannerAnswer::broken("The model's answer ended without its end");
+        answer = PlannerAnswer::broken(BROKE_OFF);
     }
-    blocking(move || work.outcome(answer, window)).await.unwrap_or_else(broken)
+    let judged = blocking(move || {
+        let outcome = work.outcome(answer.clone(), window);
+        let now = clock::now();
+        let diagnosis = file.zip(asked.diagnosis(&answer, &outcome, now));
+        let path = diagnosis.and_then(|(file, diagnosis)| keep(&file, now, &diagnosis));
+        (outcome, path)
+    });
+    judged.await.unwrap_or_else(|error| (broken(error), None))
+}
+
+/// Keeps what is worth knowing of a planner's answer beside the session's file. The path, if that is where a failure is
+/// told. One that cannot be kept is a line in the log: the compaction must not fail for it.
+fn keep(file: &Path, now: Millis, diagnosis: &Diagnosis) -> Option<String> {
+    match store::keep_beside(file, now, diagnosis.label, diagnosis.record.bytes()) {
+        Ok(path) => path.filter(|_| diagnosis.failed).map(|path| path.to_string_lossy().into_owned()),
+        Err(error) => {
+            tracing::warn!(%error, "what a planning model answered is not kept");
+            None
+        }
+    }
 }
 
 fn request(work: &Work) -> Vec<Message> {

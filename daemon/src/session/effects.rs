@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
-use atomic_agent::{Effect, HookAnswer, Input};
+use atomic_agent::{Conversation, Effect, HookAnswer, Input};
 use atomic_protocol::event::Event;
 use atomic_protocol::time::Millis;
+use atomic_session_store as store;
 use tokio::time::Instant;
 
 use super::actor::Actor;
+use super::compaction::Composed;
 use super::work;
 use crate::clock;
 
@@ -38,13 +40,12 @@ impl Actor {
         let mut turn_ended = false;
         while let Some(effect) = effects.next() {
             match effect {
-                Effect::Append(entry) => {
-                    if let Err(error) = self.store.append(&entry) {
+                Effect::Append(_) | Effect::AppendComposed { .. } => {
+                    if let Err(error) = self.append(&effect, &mut follow) {
                         tracing::error!(session = self.info.id, %error, "append failed");
-                        let error = error.to_string();
-                        let mut dropped = vec![Effect::Append(entry)];
+                        let mut dropped = vec![effect];
                         dropped.extend(effects);
-                        follow.push(Input::AppendFailed { error, dropped });
+                        follow.push(Input::AppendFailed { error: error.to_string(), dropped });
                         return follow;
                     }
                     appended = true;
@@ -69,9 +70,10 @@ impl Actor {
                 Effect::Plan(call) => self.plan(*call),
                 Effect::CancelPlan(plan) => self.cancel_plan(plan),
                 Effect::Backup { plan, label } => self.back_up(plan, label),
+                Effect::Compose(compose) => self.compose(*compose),
                 Effect::ReadContext(plan) => {
-                    let messages = atomic_session_store::context(&self.store).messages;
-                    follow.push(Input::Context { plan, messages });
+                    let messages = store::context(&self.store).messages;
+                    follow.push(Input::Context { plan, conversation: Conversation::new(messages) });
                 }
                 Effect::RunTool { run, call } => {
                     // The announcement is in the outboxes before the tool's task looks at them.
@@ -94,6 +96,22 @@ impl Actor {
             self.sync_after(turn_ended);
         }
         follow
+    }
+
+    /// Writes an entry: one that is given, or one that is composed.
+    fn append(&mut self, effect: &Effect, follow: &mut Vec<Input>) -> Result<(), store::Error> {
+        match effect {
+            Effect::Append(entry) => self.store.append(entry),
+            Effect::AppendComposed { plan, .. } => {
+                let composed = self.composed.take_if(|composed| composed.plan == *plan);
+                let Composed { entry, conversation, .. } =
+                    *composed.expect("the agent appends what it was just told of, and only once");
+                self.store.append_ready(entry)?;
+                follow.push(Input::Context { plan: *plan, conversation });
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends the records written so far to every client.

@@ -8,6 +8,7 @@ use atomic_protocol::legacy::Cumulative;
 use bytes::Bytes;
 
 use crate::connection::Client;
+use crate::long::{LONG_BYTES, Long};
 
 /// Records that are not sent yet, in each dialect in use.
 #[derive(Debug, Default)]
@@ -17,7 +18,42 @@ pub(super) struct Records(Vec<Spoken>);
 struct Spoken {
     dialect: Dialect,
     writer: Writer,
+    /// Records before `bytes`.
+    before: Vec<Written>,
     bytes: Vec<u8>,
+}
+
+/// Records that are complete.
+#[derive(Debug)]
+enum Written {
+    Lines(Bytes),
+    /// A long record in parts, most of which every dialect shares.
+    Long(Vec<Bytes>),
+}
+
+impl Spoken {
+    fn new(dialect: Dialect, writer: Writer) -> Spoken {
+        Spoken { dialect, writer, before: Vec::new(), bytes: Vec::new() }
+    }
+
+    fn write(&mut self, event: &Event) {
+        match event {
+            // What a compaction came to may be megabytes, and is never copied.
+            Event::CompactionEnd(end)
+                if end.result.as_ref().is_some_and(|r| r.bytes().len() >= LONG_BYTES) =>
+            {
+                self.close();
+                self.before.push(Written::Long(end.line_in_parts()));
+            }
+            _ => self.writer.write(event, &mut self.bytes),
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.bytes.is_empty() {
+            self.before.push(Written::Lines(std::mem::take(&mut self.bytes).into()));
+        }
+    }
 }
 
 /// Writes events in one dialect.
@@ -47,20 +83,22 @@ impl Writer {
 
 impl Records {
     pub(super) fn write(&mut self, event: &Event) {
-        for Spoken { writer, bytes, .. } in &mut self.0 {
-            writer.write(event, bytes);
+        for spoken in &mut self.0 {
+            spoken.write(event);
         }
     }
 
     /// Sends what was written to the clients.
     pub(super) fn send(&mut self, clients: &[Arc<Client>]) {
-        for Spoken { dialect, bytes, .. } in &mut self.0 {
-            if bytes.is_empty() {
-                continue;
-            }
-            let records = Bytes::from(std::mem::take(bytes));
-            for client in clients.iter().filter(|client| client.dialect() == *dialect) {
-                client.outbox.push(records.clone());
+        for spoken in &mut self.0 {
+            spoken.close();
+            for written in spoken.before.drain(..) {
+                for client in clients.iter().filter(|client| client.dialect() == spoken.dialect) {
+                    match &written {
+                        Written::Lines(lines) => client.outbox.push(lines.clone()),
+                        Written::Long(parts) => client.outbox.push_long(Long::new(parts.clone())),
+                    }
+                }
             }
         }
     }
@@ -72,7 +110,7 @@ impl Records {
         client.outbox.push(records);
         if !self.0.iter().any(|spoken| spoken.dialect == dialect) {
             // It knows what was told, as the client does.
-            self.0.push(Spoken { dialect, writer, bytes: Vec::new() });
+            self.0.push(Spoken::new(dialect, writer));
         }
     }
 

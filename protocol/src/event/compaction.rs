@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::json::{Fields, ObjectWriter, Raw};
 
 /// Why a conversation is shortened.
@@ -70,7 +72,28 @@ impl CompactionEnd {
     }
 
     pub(super) fn write(&self, object: &mut ObjectWriter<'_>) {
-        object.str("reason", self.reason.as_str()).value("result", &self.result);
+        self.write_around(object, |at, result| at.extend_from_slice(result));
+    }
+
+    /// The record with its LF, in parts: the result, which may be megabytes long, is one of them and is not copied.
+    pub fn line_in_parts(&self) -> Vec<Bytes> {
+        let mut line = Vec::new();
+        let mut object = ObjectWriter::begin(&mut line);
+        object.str("type", "compaction_end");
+        let mut split = 0;
+        self.write_around(&mut object, |at, _| split = at.len());
+        object.end();
+        line.push(b'\n');
+        let line = Bytes::from(line);
+        let result =
+            self.result.as_ref().map_or(Bytes::from_static(b"null"), |result| result.bytes().clone());
+        vec![line.slice(..split), result, line.slice(split..)]
+    }
+
+    /// Writes everything but the result, which `place` is given where it belongs.
+    fn write_around(&self, object: &mut ObjectWriter<'_>, place: impl FnOnce(&mut Vec<u8>, &[u8])) {
+        object.str("reason", self.reason.as_str());
+        place(object.key("result"), self.result.as_ref().map_or(b"null", |result| &result.bytes()[..]));
         object.bool("aborted", self.aborted).bool("willRetry", self.will_retry);
         for (key, value) in [
             ("unresolvedOverflow", self.unresolved_overflow),

@@ -63,6 +63,34 @@ fn messages_of_every_kind_on_the_branch_of_the_leaf() {
 }
 
 #[test]
+fn a_fallback_that_did_not_end_leaves_the_users_model() {
+    const LINES: [&str; 7] = [
+        r#"{"type":"model_change","id":"a","parentId":null,"provider":"p","modelId":"own"}"#,
+        r#"{"type":"thinking_level_change","id":"b","parentId":"a","thinkingLevel":"high"}"#,
+        r#"{"type":"model_change","id":"c","parentId":"b","provider":"p","modelId":"other","inPlaceOf":{"provider":"p","modelId":"own"}}"#,
+        r#"{"type":"thinking_level_change","id":"d","parentId":"c","thinkingLevel":"low","inPlaceOf":"high"}"#,
+        r#"{"type":"message","id":"e","parentId":"d","message":{"role":"assistant","content":[],"provider":"p","model":"other"}}"#,
+        // The user's wish during the fallback.
+        r#"{"type":"thinking_level_change","id":"f","parentId":"e","thinkingLevel":"medium"}"#,
+        // Another program went on with a model of its own.
+        r#"{"type":"message","id":"g","parentId":"f","message":{"role":"assistant","content":[],"provider":"p","model":"third"}}"#,
+    ];
+    let (store, _) = of(&LINES);
+    for (leaf, model, thinking) in [
+        ("b", "own", "high"),
+        ("c", "own", "high"),
+        ("d", "own", "high"),
+        ("e", "own", "high"),
+        ("f", "own", "medium"),
+        ("g", "third", "medium"),
+    ] {
+        let context = context_at(&store, Some(&leaf.into()));
+        assert_eq!(context.model, Some(("p".into(), model.into())), "{leaf}");
+        assert_eq!(context.thinking.as_deref(), Some(thinking), "{leaf}");
+    }
+}
+
+#[test]
 fn model_and_thinking_are_the_last_on_the_branch() {
     let (store, context) = of(&[
         r#"{"type":"model_change","id":"a","parentId":null,"provider":"p1","modelId":"m1"}"#,

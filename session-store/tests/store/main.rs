@@ -36,7 +36,11 @@ fn user(id: &str, parent: Option<&str>) -> Entry {
 }
 
 fn model(id: &str, parent: Option<&str>) -> Entry {
-    entry(id, parent, EntryBody::ModelChange { provider: "p".into(), model_id: "m".into() })
+    entry(
+        id,
+        parent,
+        EntryBody::ModelChange { provider: "p".into(), model_id: "m".into(), in_place_of: None },
+    )
 }
 
 /// A session file of these lines, each with its LF.

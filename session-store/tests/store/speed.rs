@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Write as _;
 use std::time::Instant;
 
-use atomic_session_store::{Store, context, tree};
+use atomic_protocol::entry::{Entry, EntryBody};
+use atomic_protocol::{Raw, time::Millis};
+use atomic_session_store::{ReadyEntry, Store, context, kept, tree};
 use bytes::Bytes;
 
 use crate::{HEADER, user};
@@ -54,5 +56,61 @@ fn fifty_thousand_entries() {
         let start = Instant::now();
         store.append(&user(&format!("new{}", store.entries().len()), Some(&leaf))).unwrap();
         timed("append", start);
+    }
+}
+
+#[test]
+#[ignore = "a measurement, of use in release builds only"]
+fn a_long_boundary() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    fs::write(&path, format!("{HEADER}\n")).unwrap();
+    let (mut store, _) = Store::open(&path).unwrap();
+    store.append(&user("u", None)).unwrap();
+    let mut leaf = "u".to_owned();
+    let summary = "   17:4 warning: unused variable `x` in some/long/path.rs\n".repeat(100_000);
+    for number in 0..6 {
+        let id = format!("c{number}");
+        let entry = Entry {
+            id: id.as_str().into(),
+            parent_id: Some(leaf.as_str().into()),
+            timestamp: Millis(1),
+            body: EntryBody::Compaction {
+                summary: summary.clone(),
+                first_kept: Some("u".into()),
+                tokens_before: 1,
+                details: Raw::parse(r#"{"strategy":"verbatim-lines"}"#).unwrap(),
+                usage: None,
+            },
+        };
+        let timed = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+        if number % 2 == 0 {
+            let start = Instant::now();
+            store.append(&entry).unwrap();
+            let whole = timed(start);
+            let start = Instant::now();
+            assert_eq!(context(&store).messages.len(), 1);
+            eprintln!("all at once: append {whole:.2} ms, context {:.2} ms", timed(start));
+        } else {
+            let start = Instant::now();
+            let kept = kept(&store, Some(&"u".into()));
+            let looked = timed(start);
+            let start = Instant::now();
+            let ready = ReadyEntry::new(&entry).unwrap();
+            assert_eq!(ready.conversation(&kept).len(), 1);
+            let beside = timed(start);
+            let start = Instant::now();
+            store.append_ready(ready).unwrap();
+            let appended = timed(start);
+            let start = Instant::now();
+            let other = fs::File::create(dir.path().join("other")).unwrap();
+            (&other).write_all(store.entries().last().unwrap().line.bytes()).unwrap();
+            eprintln!(
+                "made ready beside it: {beside:.2} ms; on the task: look {looked:.3} ms, append {appended:.2} ms (write(2) \
+                 alone {:.2} ms)",
+                timed(start)
+            );
+        }
+        leaf = id;
     }
 }

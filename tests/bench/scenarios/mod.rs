@@ -9,6 +9,7 @@ mod listing;
 mod paced;
 mod planning;
 mod round_trips;
+mod turns;
 mod windows;
 
 use std::io::Write as _;
@@ -41,6 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "elsewhere" => elsewhere::run(&mut bench),
             "planning" => planning::run(&mut bench),
             "durability" => durability::run(&mut bench),
+            "turns" => turns::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;

@@ -19,6 +19,7 @@
 //! Everything here is pure and linear in the size of the text; it is made to be run beside a session's task, not in it.
 
 mod branch;
+mod diagnosis;
 mod files;
 mod notes;
 mod plan;
@@ -31,8 +32,9 @@ mod step;
 mod summary;
 
 pub use branch::{BranchBegin, BranchPlan, BranchSummary, LeftBehind};
+pub use diagnosis::{Asked, Diagnosis};
 pub use notes::Instructions;
-pub use plan::{Plan, PlannerAnswer, Verdict};
+pub use plan::{BROKE_OFF, Plan, PlannerAnswer, Verdict};
 pub use prepared::{Prepared, Source, prepare};
 pub use ranges::{Deletions, Record, parse, parse_cut};
 pub use region::{Rebuilt, Region};

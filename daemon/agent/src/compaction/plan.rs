@@ -36,9 +36,13 @@ pub enum Verdict {
 }
 
 /// Reasons of [`Verdict::Unusable`], for a person.
-const MALFORMED: &str = "The planning model's answer was not a list of line ranges";
+pub(super) const MALFORMED: &str = "The planning model's answer was not a list of line ranges";
 const NOTHING_USABLE: &str = "Context compaction produced no usable deleted ranges";
-const STARVED: &str = "The planning model used up its output with reasoning before it named a line";
+pub(super) const STARVED: &str =
+    "The planning model used up its output with reasoning before it named a line";
+
+/// The failure of an answer that has no end.
+pub const BROKE_OFF: &str = "The model's answer ended without its end";
 
 impl Plan {
     /// The whole region, or as much of its end as fits a window of `window` tokens (0: not known) by estimate.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use atomic_agent::compaction::{Begun, LeftBehind, PlanOutcome, PlannerAnswer, Source};
 use atomic_agent::prompt::PromptParts;
 use atomic_agent::{
-    Agent, AgentCommand, CompactionPolicy, Config, Counted, Effect, FallbackModel, Hook, HookAnswer, HookId,
-    Input, Limits, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded, RequestId, RetryPolicy, Spent,
-    Strategy, TimerId, ToolRunId,
+    Agent, AgentCommand, CompactionPolicy, Compose, Config, Conversation, Counted, Effect, FallbackModel,
+    Hook, HookAnswer, HookId, Input, Limits, ModelCall, ModelCallId, PlanCall, PlanStage, Reloaded,
+    RequestId, RetryPolicy, Spent, Strategy, TimerId, ToolRunId,
 };
 use atomic_protocol::command::QueueMode;
 use atomic_protocol::entry::{Entry, EntryBody, EntryId};
@@ -75,6 +75,12 @@ pub(crate) struct World {
     pub(crate) planned: usize,
     /// Labels of the backups made.
     pub(crate) backups: Vec<&'static str>,
+    /// Boundaries that are written out, or being written out.
+    pub(crate) composed: Vec<Compose>,
+    /// They are written out at once; else `composed` waits for [`World::compose`].
+    pub(crate) instant_composing: bool,
+    /// Where it is told why a planner is given up.
+    pub(crate) diagnostic: Option<String>,
     /// What the next backup fails with.
     pub(crate) backup_error: Option<String>,
     /// Hooks are answered at once; else they wait in `hooks`.
@@ -145,6 +151,9 @@ impl World {
             requests: Vec::new(),
             planned: 0,
             backups: Vec::new(),
+            composed: Vec::new(),
+            instant_composing: true,
+            diagnostic: None,
             backup_error: None,
             instant: true,
             full: false,
@@ -170,8 +179,9 @@ impl World {
         let mut effects = effects.into_iter();
         while let Some(effect) = effects.next() {
             match effect {
-                Effect::Append(entry) if self.full => {
-                    let mut dropped = vec![Effect::Append(entry)];
+                effect @ (Effect::Append(_) | Effect::AppendComposed { .. }) if self.full => {
+                    self.composed.clear();
+                    let mut dropped = vec![effect];
                     dropped.extend(effects);
                     follow.push(Input::AppendFailed {
                         error: "cannot write /s.jsonl: disk full".into(),
@@ -208,14 +218,35 @@ impl World {
                     self.plans.push(*call);
                 }
                 // A step that ended or was never followed by another may be given up as well: a backup.
-                Effect::CancelPlan(plan) => self.plans.retain(|open| open.plan != plan),
+                Effect::CancelPlan(plan) => {
+                    self.plans.retain(|open| open.plan != plan);
+                    self.composed.retain(|composed| composed.plan != plan);
+                }
                 Effect::Backup { plan, label } => {
                     self.backups.push(label);
                     let backup = self.backup_error.take().map_or(Ok(Some("/s.bak".to_owned())), Err);
                     follow.push(Input::BackedUp { plan, backup });
                 }
+                Effect::Compose(compose) => {
+                    let (plan, result) = (compose.plan, Ok(compose.result()));
+                    // One at a time: what was written out before is for nothing now.
+                    self.composed = vec![*compose];
+                    if self.instant_composing {
+                        follow.push(Input::Composed { plan, result });
+                    }
+                }
+                Effect::AppendComposed { plan, .. } => {
+                    let at = self.composed.iter().position(|composed| composed.plan == plan);
+                    let composed = self.composed.remove(at.expect("it was composed"));
+                    let entry = composed.entry();
+                    assert_eq!(entry.parent_id, self.file.last().map(|last| last.id.clone()));
+                    self.file.push(entry);
+                    let conversation = Conversation::new(self.stored_context());
+                    follow.push(Input::Context { plan, conversation });
+                }
                 Effect::ReadContext(plan) => {
-                    follow.push(Input::Context { plan, messages: self.stored_context() });
+                    let conversation = Conversation::new(self.stored_context());
+                    follow.push(Input::Context { plan, conversation });
                 }
                 Effect::RunTool { run, call } => self.tools.push((run, call)),
                 Effect::WakeAt { timer, at } => self.timer = Some((timer, at)),
@@ -374,7 +405,16 @@ impl World {
         let call = self.plans.pop().expect("a step of planning is out");
         let plan = call.plan;
         let outcome = outcome(self, call);
-        self.feed(Input::Planned { plan, outcome });
+        let diagnostic = self.diagnostic.clone();
+        self.feed(Input::Planned { plan, outcome, diagnostic });
+    }
+
+    /// The boundary that was asked for last is written out.
+    pub(crate) fn compose(&mut self) {
+        let compose = self.composed.last().expect("a boundary is to be written out");
+        let (plan, result) = (compose.plan, Ok(compose.result()));
+        self.feed(Input::Composed { plan, result });
+        self.composed.retain(|composed| composed.plan != plan);
     }
 
     /// As a reload with another setting `compaction.strategy` does.
