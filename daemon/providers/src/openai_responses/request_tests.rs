@@ -56,7 +56,11 @@ fn reasoning_goes_back_only_if_it_says_all_by_itself() {
         (r#"{"id":"rs_1","type":"reasoning","encrypted_content":"e"}"#, true, true),
         (r#"{"id":"rs_1","type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}]}"#, true, true),
         (r#"{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]}"#, false, false),
-        (r#"{"id":"rs_1","type":"reasoning","summary":[],"content":[],"encrypted_content":null}"#, false, false),
+        (
+            r#"{"id":"rs_1","type":"reasoning","summary":[],"content":[],"encrypted_content":null}"#,
+            false,
+            false,
+        ),
         (r#"{"id":"rs_1","type":"reasoning","encrypted_content":""}"#, false, false),
         (r#"{"id":"rs_1","type":"message","encrypted_content":"e"}"#, false, true),
         ("sig", false, true),
