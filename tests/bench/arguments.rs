@@ -7,7 +7,7 @@ use crate::Failure;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 atomic-bench [--quick] [SCENARIO...]
-    windows round-trips deltas paced big elsewhere first-delta listing planning durability
+    windows round-trips deltas paced big elsewhere first-delta listing planning durability providers
                                                  (all when none is named)
     --quick   fewer repeats and smaller sizes: to see that it runs, not to quote
 atomic-bench soak [--sessions N] [--minutes M]
@@ -19,7 +19,7 @@ ATOMIC_BIN and ATOMICD_BIN name the programs; else those in target/release.
 ";
 
 /// Names of the scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 10] = [
+pub(crate) const SCENARIOS: [&str; 11] = [
     "windows",
     "round-trips",
     "deltas",
@@ -30,6 +30,7 @@ pub(crate) const SCENARIOS: [&str; 10] = [
     "listing",
     "planning",
     "durability",
+    "providers",
 ];
 
 /// What is to be done.

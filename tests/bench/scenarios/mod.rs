@@ -8,6 +8,7 @@ mod first_delta;
 mod listing;
 mod paced;
 mod planning;
+mod providers;
 mod round_trips;
 mod windows;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "elsewhere" => elsewhere::run(&mut bench),
             "planning" => planning::run(&mut bench),
             "durability" => durability::run(&mut bench),
+            "providers" => providers::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;
