@@ -248,3 +248,23 @@ async fn what_a_refusal_says_about_another_try_is_passed_on() {
         assert_eq!(failure.should_retry, should, "{headers}");
     }
 }
+
+/// A compressed body of which only the beginning comes: the connection ends, or nothing more is said.
+#[tokio::test]
+async fn a_compressed_answer_that_stops_is_a_failure() {
+    // The head (RFC 1952, 2.3) and the beginning of a block.
+    const BEGIN: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b, 0x49];
+    for (stays, want) in [(false, "Connection error: the answer of"), (true, "stream deadline exceeded")] {
+        let mut session = local(&server(move |_, mut socket| {
+            let head = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n";
+            socket.write_all(&[head.as_bytes(), BEGIN].concat()).unwrap();
+            if stays {
+                // Until the client gives up.
+                let _ = socket.read(&mut [0; 16]);
+            }
+        }));
+        session.deadline = Some(if stays { Duration::from_millis(300) } else { PATIENCE });
+        let events = session.all().await;
+        assert!(failure(&events).message.starts_with(want), "{stays}: {events:?}");
+    }
+}
