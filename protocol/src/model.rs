@@ -348,6 +348,10 @@ pub enum ModelEvent {
     Failed(ModelFailure),
 }
 
+/// Longest wait for another try, in milliseconds. A provider that asks for more is not waited for, and the failure says
+/// so.
+pub const MAX_RETRY_DELAY_MS: u64 = 60_000;
+
 /// How a model call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFailure {

@@ -7,7 +7,7 @@ use crate::Failure;
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 atomic-bench [--quick] [SCENARIO...]
-    windows round-trips deltas paced big elsewhere first-delta listing planning durability turns
+    windows round-trips deltas paced big elsewhere first-delta listing planning durability turns providers
                                                  (all when none is named)
     --quick   fewer repeats and smaller sizes: to see that it runs, not to quote
 atomic-bench soak [--sessions N] [--minutes M]
@@ -19,7 +19,7 @@ ATOMIC_BIN and ATOMICD_BIN name the programs; else those in target/release.
 ";
 
 /// Names of the scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 11] = [
+pub(crate) const SCENARIOS: [&str; 12] = [
     "windows",
     "round-trips",
     "deltas",
@@ -31,6 +31,7 @@ pub(crate) const SCENARIOS: [&str; 11] = [
     "planning",
     "durability",
     "turns",
+    "providers",
 ];
 
 /// What is to be done.

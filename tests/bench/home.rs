@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::Failure;
 use crate::window::Window;
+use crate::wire::APIS;
 
 /// How long a daemon may take to leave before it is killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -59,14 +60,22 @@ impl Home {
         Ok(home)
     }
 
-    /// One whose only model is the server at `url`.
+    /// One whose models are the server at `url`: by the provider `bench`, and by one for each API that has its name.
     pub(crate) fn with_model(programs: &Programs, url: &str) -> Result<Home, Failure> {
         let home = Home::new(programs)?;
         let model = serde_json::json!({"id": "bench-model", "name": "Bench", "reasoning": false, "input": ["text"],
             "contextWindow": 10_000_000, "maxTokens": 8192,
             "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}});
-        let models = serde_json::json!({"providers": {"bench": {
-            "baseUrl": url, "api": "anthropic-messages", "apiKey": "bench-key", "models": [model]}}});
+        let provider = |url: String, api: &str| serde_json::json!({"baseUrl": url, "api": api, "apiKey": "bench-key", "models": [model]});
+        let mut providers: serde_json::Map<_, _> = APIS
+            .into_iter()
+            // Two APIs have the same paths; the address tells them apart.
+            .map(|(api, ..)| {
+                (api.to_owned(), provider(format!("{url}/{}", api.split('-').next().unwrap_or(api)), api))
+            })
+            .collect();
+        providers.insert("bench".to_owned(), provider(url.to_owned(), "anthropic-messages"));
+        let models = serde_json::json!({"providers": providers});
         std::fs::write(home.agent_dir().join("models.json"), models.to_string())?;
         Ok(home)
     }
@@ -102,6 +111,11 @@ impl Home {
     pub(crate) fn window(&self, arguments: &[&str]) -> Result<Window, Failure> {
         let common = ["--mode", "rpc", "--provider", "bench", "--model", "bench-model"];
         Window::open(self.command(&[&common, arguments].concat()))
+    }
+
+    /// Opens a window on a new session of the model server, asked by this API.
+    pub(crate) fn window_by(&self, api: &str) -> Result<Window, Failure> {
+        Window::open(self.command(&["--mode", "rpc", "--provider", api, "--model", "bench-model"]))
     }
 
     /// Opens a window on the session of a file, as it is.

@@ -24,6 +24,8 @@ mod soak;
 mod table;
 #[cfg(target_os = "linux")]
 mod window;
+#[cfg(target_os = "linux")]
+mod wire;
 
 /// An error that ends the run: what was being done and what went wrong.
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,5 +1,5 @@
-//! A model server: Anthropic's Messages API as server-sent events, on the loopback address, as fast or as slow as the
-//! prompt asks.
+//! A model server on the loopback address, as fast or as slow as the prompt asks. It answers in the form that the
+//! request's path asks for.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -7,16 +7,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
+use crate::wire::Wire;
 
 /// Longest request that is read: far above any here.
 const MAX_REQUEST_BYTES: usize = 256 << 20;
 
 /// Bytes of events sent in one write when nothing slows them down, as a busy network delivers them.
 const BURST_BYTES: usize = 64 * 1024;
-
-/// The head of every answer.
-const HEAD: &[u8] =
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// Longest wait for the server's own note of what it served.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -78,10 +75,11 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
     let mut out = stream.try_clone()?;
     let mut input = BufReader::new(stream);
     // One connection carries one request after the other.
-    while let Some(body) = request(&mut input)? {
+    while let Some((path, body)) = request(&mut input)? {
         let request = Instant::now();
+        let wire = Wire::of(&path);
         if planner(&body) {
-            let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+            let mut answer = Answer { wire, out: &mut out, chunk: Vec::new(), begun: false };
             answer.begin();
             answer.text(DELETIONS);
             answer.end(1)?;
@@ -89,7 +87,7 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
             continue;
         }
         if let Some(calls) = due_calls(&body) {
-            let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+            let mut answer = Answer { wire, out: &mut out, chunk: Vec::new(), begun: false };
             answer.begin();
             calls.iter().enumerate().for_each(|(at, (id, command))| answer.call(at + 1, id, command));
             answer.end_with(if calls.is_empty() { "end_turn" } else { "tool_use" }, 1)?;
@@ -97,7 +95,7 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
         }
         let (count, interval, tag) = script(&body).ok_or("a prompt that is not ours")?;
         let mut served = Served { tag, request, deltas: Vec::new() };
-        let mut answer = Answer { out: &mut out, chunk: Vec::new(), begun: false };
+        let mut answer = Answer { wire, out: &mut out, chunk: Vec::new(), begun: false };
         answer.begin();
         for number in 0..count {
             if !interval.is_zero() {
@@ -116,9 +114,10 @@ fn serve(stream: TcpStream, log: &Sender<Served>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The body of the next request; `None` when the connection ends.
-fn request(input: &mut BufReader<TcpStream>) -> Result<Option<Vec<u8>>, Failure> {
+/// Path and body of the next request; `None` when the connection ends.
+fn request(input: &mut BufReader<TcpStream>) -> Result<Option<(String, Vec<u8>)>, Failure> {
     let mut length = 0;
+    let mut path = String::new();
     let mut line = String::new();
     let mut first = true;
     loop {
@@ -129,7 +128,9 @@ fn request(input: &mut BufReader<TcpStream>) -> Result<Option<Vec<u8>>, Failure>
         if line.trim_end().is_empty() && !first {
             break;
         }
-        first = false;
+        if std::mem::take(&mut first) {
+            path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        }
         if let Some((name, value)) = line.split_once(':')
             && name.eq_ignore_ascii_case("content-length")
         {
@@ -141,7 +142,7 @@ fn request(input: &mut BufReader<TcpStream>) -> Result<Option<Vec<u8>>, Failure>
     }
     let mut body = vec![0; length];
     input.read_exact(&mut body)?;
-    Ok(Some(body))
+    Ok(Some((path, body)))
 }
 
 /// What a planner of a compaction answers.
@@ -155,7 +156,8 @@ fn planner(body: &[u8]) -> bool {
     edges.iter().any(|edge| edge.windows(16).any(|bytes| bytes == b"deletion records"))
 }
 
-/// The calls, as id and command, that a prompt of [`turns`] asks for next, which end in another order each time; none after the last turn.
+/// The calls, as id and command, that a prompt of [`turns`] asks for next, which end in another order each time; none after
+/// the last turn.
 fn due_calls(body: &[u8]) -> Option<Vec<(String, String)>> {
     let (_, rest) = std::str::from_utf8(body).ok()?.rsplit_once("turns[")?;
     let (numbers, conversation) = rest.split_once(']')?;
@@ -181,6 +183,7 @@ fn script(body: &[u8]) -> Option<(usize, Duration, usize)> {
 
 /// An answer on its way: events collect in a chunk until they are flushed.
 struct Answer<'a> {
+    wire: Wire,
     out: &'a mut TcpStream,
     chunk: Vec<u8>,
     /// The head is out.
@@ -188,44 +191,17 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    fn event(&mut self, name: &str, data: std::fmt::Arguments<'_>) {
-        // Writing into memory cannot fail.
-        let _ = write!(self.chunk, "event: {name}\ndata: {data}\n\n");
-    }
-
     fn begin(&mut self) {
-        self.event(
-            "message_start",
-            format_args!(
-                r#"{{"type":"message_start","message":{{"id":"msg_1","type":"message","role":"assistant","model":"bench-model","content":[],"stop_reason":null,"stop_sequence":null,"usage":{{"input_tokens":10,"output_tokens":1}}}}}}"#
-            ),
-        );
-        self.event(
-            "content_block_start",
-            format_args!(
-                r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"text","text":""}}}}"#
-            ),
-        );
+        self.wire.begin(&mut self.chunk);
     }
 
     fn text(&mut self, text: &str) {
-        let text = serde_json::Value::from(text);
-        self.event(
-            "content_block_delta",
-            format_args!(
-                r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":{text}}}}}"#
-            ),
-        );
+        self.wire.text(&mut self.chunk, &serde_json::Value::from(text).to_string());
     }
 
     /// Twelve bytes of text, each time other ones.
     fn delta(&mut self, number: usize) {
-        self.event(
-            "content_block_delta",
-            format_args!(
-                r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"word {number:06} "}}}}"#
-            ),
-        );
+        self.wire.text(&mut self.chunk, &format!(r#""word {number:06} ""#));
     }
 
     /// A call of bash, behind the text.
@@ -245,10 +221,16 @@ impl Answer<'_> {
         self.event("content_block_stop", format_args!(r#"{{"type":"content_block_stop","index":{index}}}"#));
     }
 
+    /// An event of Anthropic's.
+    fn event(&mut self, name: &str, data: std::fmt::Arguments<'_>) {
+        let text = format!("event: {name}\ndata: {data}\n\n");
+        self.chunk.extend_from_slice(text.as_bytes());
+    }
+
     fn flush(&mut self) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(self.chunk.len() + 256);
         if !std::mem::replace(&mut self.begun, true) {
-            bytes.extend_from_slice(HEAD);
+            bytes.extend(self.wire.head().bytes());
         }
         write!(bytes, "{:x}\r\n", self.chunk.len())?;
         bytes.append(&mut self.chunk);
@@ -256,10 +238,12 @@ impl Answer<'_> {
         self.out.write_all(&bytes)
     }
 
-    fn end(self, count: usize) -> std::io::Result<()> {
-        self.end_with("end_turn", count)
+    fn end(mut self, count: usize) -> std::io::Result<()> {
+        self.wire.end(&mut self.chunk, count);
+        self.finish()
     }
 
+    /// The end of an answer of Anthropic's with another reason.
     fn end_with(mut self, stop: &str, count: usize) -> std::io::Result<()> {
         self.event("content_block_stop", format_args!(r#"{{"type":"content_block_stop","index":0}}"#));
         self.event(
@@ -269,6 +253,10 @@ impl Answer<'_> {
             ),
         );
         self.event("message_stop", format_args!(r#"{{"type":"message_stop"}}"#));
+        self.finish()
+    }
+
+    fn finish(mut self) -> std::io::Result<()> {
         self.flush()?;
         self.out.write_all(b"0\r\n\r\n")
     }

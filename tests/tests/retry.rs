@@ -51,6 +51,30 @@ fn an_overloaded_provider_is_asked_again_without_a_second_user_message() {
     assert_eq!(end.raw, r#"{"type":"auto_retry_end","success":true,"attempt":1}"#);
 }
 
+/// An error inside an answer that began with status 200 and had said something.
+#[test]
+fn what_was_said_before_a_failure_is_said_once_and_not_sent_again() {
+    let server = ModelServer::start();
+    let sandbox = impatient(&server, 3);
+    let mut shim = sandbox.rpc();
+    shim.prompt("1", "hi");
+    let mut exchange = server.next_request();
+    exchange.begin(&anthropic::texts(&["half an", "swer"]), 4);
+    exchange.event(&anthropic::error("overloaded_error", "Overloaded"));
+    exchange.finish();
+    let again = server.next_request();
+    assert_eq!(again.request.conversation().len(), 1, "the failed answer is not sent");
+    again.answer(&anthropic::text("whole"));
+    let records = shim.until_settled();
+    let said: Vec<&Value> = records
+        .iter()
+        .filter(|record| record.is_message("message_end", "assistant"))
+        .map(|record| &record["message"]["content"][0]["text"])
+        .collect();
+    assert_eq!(said, [&json!("half an"), &json!("whole")]);
+    assert_eq!(records.iter().filter(|record| record["type"] == "auto_retry_start").count(), 1);
+}
+
 #[test]
 fn retries_end_with_the_last_error() {
     let server = ModelServer::start();
@@ -69,7 +93,13 @@ fn retries_end_with_the_last_error() {
 
 #[test]
 fn what_will_not_pass_is_not_retried() {
-    for (status, body) in [(401, "bad key"), (400, "prompt is too long"), (429, "insufficient_quota")] {
+    for (status, body) in [
+        (401, "bad key"),
+        (401, "rate limit of unknown keys exceeded"),
+        (400, "prompt is too long"),
+        (400, "field 5030: unexpected value for the `anthropic-beta` header"),
+        (429, "insufficient_quota"),
+    ] {
         let server = ModelServer::start();
         let sandbox = impatient(&server, 3);
         let mut shim = sandbox.rpc();

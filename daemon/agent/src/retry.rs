@@ -1,11 +1,11 @@
 //! Automatic retry: which failures pass by themselves, and how long to wait.
 //!
-//! A policy is data; nothing here sleeps. Facts: reference 4.2 (statuses, words, delays), with status codes in texts bounded by
-//! non-digits, so that "15000 tokens" is not a 500.
+//! A policy is data; nothing here sleeps. Facts: reference 4.2 (statuses, words, delays), with status codes in texts as words of
+//! their own, so that "15000 tokens" is not a 500.
 
 use atomic_protocol::event::Event;
 use atomic_protocol::message::{AssistantMessage, Block, StopReason};
-use atomic_protocol::model::ModelFailure;
+use atomic_protocol::model::{MAX_RETRY_DELAY_MS, ModelFailure};
 
 use crate::Agent;
 use crate::context::units;
@@ -42,7 +42,7 @@ const REFUSAL: &str = "Provider returned a canned safety refusal";
 const REFUSAL_UNITS: u64 = 120;
 
 /// Longest wait, in milliseconds. A provider that asks for more is not waited for.
-const MAX_DELAY_MS: u64 = 60_000;
+const MAX_DELAY_MS: u64 = MAX_RETRY_DELAY_MS;
 
 /// Statuses of failures that pass. 425 only when the provider says when.
 const STATUSES: [u16; 16] = [408, 409, 429, 500, 501, 502, 503, 504, 520, 521, 522, 523, 524, 525, 598, 599];
@@ -274,16 +274,17 @@ pub(crate) fn is_load(failure: &ModelFailure) -> bool {
     }
 }
 
-/// A status of [`STATUSES`] stands in the text as a number of its own.
+/// A status of [`STATUSES`] stands in the text.
 fn names_status(text: &str) -> bool {
     statuses(text).any(|status| STATUSES.contains(&status) && status != 409)
 }
 
-/// The numbers of three digits in a text.
+/// The numbers of three digits in a text that are words of their own, neither in a name nor in a larger number.
 fn statuses(text: &str) -> impl Iterator<Item = u16> {
-    text.split(|c: char| !c.is_ascii_digit())
-        .filter(|number| number.len() == 3)
-        .filter_map(|number| number.parse().ok())
+    text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.' | ',')))
+        .map(|word| word.trim_matches(['.', ',']))
+        .filter(|word| word.len() == 3)
+        .filter_map(|word| word.parse().ok())
 }
 
 #[cfg(test)]
@@ -353,6 +354,11 @@ mod tests {
             (Some(429), "429 rate limited", true),
             (Some(429), "429 insufficient_quota", false),
             (Some(401), "401 timeout in your key", false),
+            (Some(401), "401 rate limit of unknown keys exceeded", false),
+            (Some(403), "403 overloaded_error", false),
+            (Some(400), "400 field 5030 is unknown", false),
+            (Some(400), "400 see error 503", false),
+            (Some(503), "503 your API key is being checked", true),
             (Some(400), "400 prompt is too long: 15000 tokens", false),
             (Some(425), "425 too early", false),
             (Some(408), "408", true),
@@ -362,6 +368,11 @@ mod tests {
             (None, "stream deadline exceeded: no answer for 300 s", true),
             (None, "code 503", true),
             (None, "asked for 15000 tokens", false),
+            (None, "request 5030 failed", false),
+            (None, "model m500x is unknown", false),
+            (None, "it needs 12,500 tokens and 0.503 s", false),
+            (None, "it said 503.", true),
+            (None, "{\"code\":503,\"text\":\"\"}", true),
             (None, "invalid_request_error: no such model", false),
         ] {
             assert_eq!(passes(&failure(status, message)), expected, "{status:?} {message}");

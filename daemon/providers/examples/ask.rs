@@ -59,9 +59,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         guidelines: Vec::new(),
         sequential: false,
     });
+    let model = registry.find(&asked.provider, &asked.model).ok_or("no such model")?;
+    let wish = ThinkingLevel::parse(&asked.thinking).ok_or("no such level")?;
     let request = ModelRequest {
-        model: registry.find(&asked.provider, &asked.model).ok_or("no such model")?,
-        thinking: ThinkingLevel::parse(&asked.thinking).ok_or("no such level")?,
+        // As sessions do it.
+        thinking: model.clamp_thinking(wish),
+        model,
         system: asked.system.into(),
         messages: asked.messages.iter().map(Message::parse).collect::<Result<_, _>>()?,
         tools: tools.collect(),

@@ -84,7 +84,7 @@ fn headers(request: &ModelRequest, compat: &Compat, credential: &Credential) -> 
     headers.finish()
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
     stream::Answer::new(model, Compat::of(model).fallbacks)
 }

@@ -47,6 +47,7 @@ use crate::error::Error;
 use crate::http::{self, Http, secret_value};
 use crate::pump::{Stop, pump};
 use crate::registry::Registry;
+pub(crate) use frames::events;
 use profile::Keys;
 
 /// The dialect's name in models.
@@ -83,7 +84,7 @@ pub(crate) async fn ask(
     let client = http.client(env).await?;
     let response = http::post(&client, &url, headers, body, options.deadline).await.map_err(named)?;
     let mut answer = stream::Answer::new(model);
-    pump(frames::events(http::pieces(response)), &mut answer, options.deadline, sink).await
+    pump(events(http::pieces(response)), &mut answer, options.deadline, sink).await
 }
 
 /// A refusal that comes instead of a stream gets the words that one inside a stream has: load is told by its first words,
@@ -154,7 +155,7 @@ fn signed(
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
     stream::Answer::new(model)
 }

@@ -145,7 +145,7 @@ fn gemini_version(id: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
     stream::Answer::new(model)
 }

@@ -12,7 +12,7 @@ use reqwest::{Certificate, Client, NoProxy, Proxy, Response, StatusCode};
 
 use crate::env::Env;
 use crate::error::Error;
-use atomic_protocol::model::ModelFailure;
+use atomic_protocol::model::{MAX_RETRY_DELAY_MS, ModelFailure};
 
 /// How long name look-up, TCP, proxy and TLS may take together.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -183,7 +183,7 @@ pub(crate) async fn post(
     let response = response.map_err(|error| {
         ModelFailure::new(format!("Connection error: {host}: {}", chain(&error.without_url())))
     })?;
-    if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+    if response.status().is_success() { Ok(response) } else { Err(refusal(response, deadline).await) }
 }
 
 /// Most bytes read of an answer that is no stream: a list of models is the largest.
@@ -275,7 +275,7 @@ where
     futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"data: ")))).chain(body)
 }
 
-async fn refusal(mut response: Response) -> ModelFailure {
+async fn refusal(mut response: Response, deadline: Option<Duration>) -> ModelFailure {
     let status = response.status();
     let retry_after_ms = retry_after(response.headers());
     let should_retry = should_retry(response.headers());
@@ -289,9 +289,25 @@ async fn refusal(mut response: Response) -> ModelFailure {
         }
     };
     // A body that stays open is cut: the status says most of it.
-    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await;
+    let limit = deadline.map_or(ERROR_BODY_TIMEOUT, |deadline| deadline.min(ERROR_BODY_TIMEOUT));
+    let _ = tokio::time::timeout(limit, read).await;
     let message = error_text(status, &String::from_utf8_lossy(&body));
+    let message = match retry_after_ms.filter(|wait| *wait > MAX_RETRY_DELAY_MS) {
+        Some(wait) if should_retry.unwrap_or_else(|| passes(status)) => refused_wait(wait, &message),
+        _ => message,
+    };
     ModelFailure { status: Some(status.as_u16()), retry_after_ms, should_retry, ..ModelFailure::new(message) }
+}
+
+/// Whether a status is one of load or of a fault that passes: then the provider's waiting time is about another try.
+fn passes(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429)
+}
+
+/// The text for a provider that asks for a longer wait than anybody would sit through (literal of the reference).
+fn refused_wait(wait_ms: u64, message: &str) -> String {
+    let (asked, most) = (wait_ms.div_ceil(1000), MAX_RETRY_DELAY_MS / 1000);
+    format!("Server requested {asked}s retry delay (max: {most}s). {message}")
 }
 
 /// What the provider itself says about another try (OpenAI's and Anthropic's own clients heed it).

@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 pub mod anthropic;
+#[cfg(any(test, fuzzing))]
+pub mod any_stream;
 mod auth;
 pub mod bedrock;
 mod blocks;

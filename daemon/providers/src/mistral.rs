@@ -66,7 +66,7 @@ fn headers(
     headers.finish()
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn answer(model: &atomic_protocol::model::Model) -> impl crate::pump::Mapper + '_ {
     stream::Answer::new(model)
 }

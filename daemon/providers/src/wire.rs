@@ -86,7 +86,12 @@ pub(crate) fn filled(text: Option<Text<'_>>) -> Option<String> {
     text.filter(|text| !text.is_empty()).map(Text::owned)
 }
 
+/// Largest count: what every reader of our records holds exactly (2^53 - 1). Sums of a few do not overflow, whatever a
+/// provider claims.
+const MAX_COUNT: u64 = (1 << 53) - 1;
+
 /// A count that may be a float, a number in quotes, null or missing; of anything else, or below zero, nothing counts.
+/// Never more than [`MAX_COUNT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Count(pub(crate) Option<u64>);
 
@@ -99,16 +104,16 @@ impl<'de> Deserialize<'de> for Count {
                 f.write_str("a count")
             }
             fn visit_u64<E>(self, number: u64) -> Result<Count, E> {
-                Ok(Count(Some(number)))
+                Ok(Count(Some(number.min(MAX_COUNT))))
             }
             fn visit_i64<E>(self, number: i64) -> Result<Count, E> {
-                Ok(Count(Some(u64::try_from(number).unwrap_or(0))))
+                Ok(Count(Some(u64::try_from(number).unwrap_or(0).min(MAX_COUNT))))
             }
             fn visit_f64<E>(self, number: f64) -> Result<Count, E> {
-                Ok(Count(Some(number.max(0.0) as u64)))
+                Ok(Count(Some(whole(number))))
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Count, E> {
-                Ok(Count(text.trim().parse::<f64>().ok().map(|number| number.max(0.0) as u64)))
+                Ok(Count(text.trim().parse::<f64>().ok().map(whole)))
             }
             fn visit_unit<E>(self) -> Result<Count, E> {
                 Ok(Count(None))
@@ -129,6 +134,11 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
+fn whole(number: f64) -> u64 {
+    // Below zero and no number at all become 0, what is too large the largest.
+    (number as u64).min(MAX_COUNT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +152,8 @@ mod tests {
             ("12", "", Some(12)),
             ("12.0", "", Some(12)),
             ("-3", "", Some(0)),
+            ("18446744073709551615", "", Some(MAX_COUNT)),
+            ("1e300", "", Some(MAX_COUNT)),
             ("null", "", None),
             ("true", "", None),
             (r#"[{"type":"text","text":"a"},{"x":[1]},"b"]"#, "ab", None),

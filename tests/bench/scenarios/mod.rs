@@ -8,6 +8,7 @@ mod first_delta;
 mod listing;
 mod paced;
 mod planning;
+mod providers;
 mod round_trips;
 mod turns;
 mod windows;
@@ -43,6 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
             "planning" => planning::run(&mut bench),
             "durability" => durability::run(&mut bench),
             "turns" => turns::run(&mut bench),
+            "providers" => providers::run(&mut bench),
             _ => first_delta::run(&mut bench),
         };
         outcome.map_err(|error| format!("{name}: {error}"))?;

@@ -23,7 +23,12 @@ impl<'a> Pieces<'a> {
 
     /// The stream in pieces; the pattern repeats.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
-        let mut rest = self.stream;
+        self.cut(self.stream)
+    }
+
+    /// Other bytes in pieces of these sizes.
+    pub fn cut<'b>(&self, bytes: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
+        let mut rest = bytes;
         self.sizes.iter().cycle().map_while(move |size| {
             if rest.is_empty() {
                 return None;

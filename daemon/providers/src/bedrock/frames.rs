@@ -5,7 +5,7 @@ use atomic_protocol::model::ModelFailure;
 use aws_smithy_eventstream::frame::{DecodedFrame, MessageFrameDecoder};
 use aws_smithy_types::event_stream::Message;
 use bytes::{Buf as _, Bytes, BytesMut};
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 
 /// Begins the name of an event that says why the stream fails.
 pub(super) const EXCEPTION: &str = "exception ";
@@ -26,10 +26,9 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// The events that are complete with these bytes.
-    pub(super) fn push(&mut self, piece: &[u8]) -> Result<Bytes, ModelFailure> {
+    /// Writes the events that are complete with these bytes, those before bytes that are no frame included.
+    pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), ModelFailure> {
         self.waiting.extend_from_slice(piece);
-        let mut out = Vec::new();
         loop {
             let before = self.waiting.len();
             if !self.inside && before >= PRELUDE_BYTES {
@@ -41,11 +40,11 @@ impl Frames {
             match self.decoder.decode_frame(&mut self.waiting) {
                 Ok(DecodedFrame::Complete(message)) => {
                     self.inside = false;
-                    write(&mut out, &message);
+                    write(out, &message);
                 }
                 Ok(DecodedFrame::Incomplete) => {
                     self.inside |= self.waiting.len() < before;
-                    return Ok(out.into());
+                    return Ok(());
                 }
                 Err(error) => return Err(unreadable(&error.to_string())),
             }
@@ -85,10 +84,15 @@ fn write(out: &mut Vec<u8>, message: &Message) {
 }
 
 /// The frames of a body as the bytes of events.
-pub(super) fn events<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static
+pub(crate) fn events<S>(pieces: S) -> impl Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static
 where
     S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
 {
     let mut frames = Frames::default();
-    pieces.map(move |piece| frames.push(&piece?))
+    pieces.flat_map(move |piece| {
+        let mut out = Vec::new();
+        let outcome = piece.and_then(|piece| frames.push(&piece, &mut out));
+        let events = (!out.is_empty()).then(|| Ok(Bytes::from(out)));
+        stream::iter([events, outcome.err().map(Err)].into_iter().flatten())
+    })
 }

@@ -39,7 +39,12 @@ fn model() -> Model {
 /// Frames to events to what the mapper makes of them.
 fn run<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> proof::Outcome {
     let mut frames = Frames::default();
-    let texts: Vec<_> = pieces.into_iter().map(|piece| frames.push(piece).unwrap()).collect();
+    let text = |piece| {
+        let mut out = Vec::new();
+        frames.push(piece, &mut out).unwrap();
+        out
+    };
+    let texts: Vec<_> = pieces.into_iter().map(text).collect();
     proof::run(Answer::new(&model()), texts.iter().map(|text| &text[..]))
 }
 
@@ -192,9 +197,13 @@ fn exceptions_keep_their_words() {
 fn what_is_no_frame_is_a_failure() {
     let mut broken = whole();
     broken[40] ^= 0xff;
-    assert!(Frames::default().push(&broken).unwrap_err().message.contains("cannot be read"));
+    assert!(Frames::default().push(&broken, &mut Vec::new()).unwrap_err().message.contains("cannot be read"));
     assert!(
-        Frames::default().push(b"HTTP says: no such thing").unwrap_err().message.contains("cannot be read")
+        Frames::default()
+            .push(b"HTTP says: no such thing", &mut Vec::new())
+            .unwrap_err()
+            .message
+            .contains("cannot be read")
     );
 }
 

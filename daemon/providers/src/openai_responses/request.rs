@@ -204,13 +204,16 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
         Part::Image { .. } | Part::Thinking { .. } | Part::Redacted { .. } => false,
     });
     let led_to_something = last.map_or(0, |last| last + 1);
+    // Calls are told apart from reasoning by their item's id; without the one the other does not go back either.
+    let mut whole = true;
     for (number, part) in parts[..led_to_something].iter().enumerate() {
         match part {
             Part::Thinking { signature: Some(item), .. } => {
-                // A signature of another form is not a reasoning item; the provider would refuse it.
-                if Fields::parse(item).is_ok_and(|fields| fields.str("type").as_deref() == Some("reasoning"))
-                {
-                    list.item().extend_from_slice(repair_surrogates(item).as_bytes());
+                match goes_back(item) {
+                    Some(true) => list.item().extend_from_slice(repair_surrogates(item).as_bytes()),
+                    Some(false) => whole = false,
+                    // A signature of another form; the provider would refuse it.
+                    None => {}
                 }
             }
             Part::Text(text) if !text.trim().is_empty() => {
@@ -225,7 +228,7 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
             Part::Call { id, name, arguments, item, .. } => {
                 let mut object = list.object();
                 object.str("type", "function_call");
-                if let Some(item) = item.filter(|item| is_call_item(item)) {
+                if let Some(item) = item.filter(|item| whole && is_call_item(item)) {
                     object.str("id", item);
                 }
                 object.str("call_id", id).str("name", name);
@@ -239,6 +242,17 @@ fn answer(list: &mut List<'_>, parts: &[Part<'_>], at: usize) {
             | Part::Redacted { .. } => {}
         }
     }
+}
+
+/// Whether a reasoning item says all by itself; `None`: the signature is no such item. One with neither its encrypted part
+/// nor its text is only an id, and nothing is stored under it (`store:false`): "Item with id 'rs_…' not found. Items are
+/// not persisted when `store` is set to false" (OpenAI, "Encrypted reasoning items").
+fn goes_back(item: &str) -> Option<bool> {
+    let fields = Fields::parse(item).ok()?;
+    (fields.str("type")? == "reasoning").then(|| {
+        let sealed = fields.str("encrypted_content").is_some_and(|sealed| !sealed.is_empty());
+        sealed || fields.get("content").is_some_and(|text| text.starts_with('[') && text.contains('{'))
+    })
 }
 
 /// What the provider takes as the id of a function call item.

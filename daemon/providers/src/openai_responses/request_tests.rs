@@ -48,6 +48,34 @@ fn a_whole_body() {
     serde_json::from_str::<serde_json::Value>(want).unwrap();
 }
 
+/// Nothing is stored at the provider: an item that is only an id would be refused, and a call that names its item would
+/// ask for the reasoning before it.
+#[test]
+fn reasoning_goes_back_only_if_it_says_all_by_itself() {
+    for (item, goes, call) in [
+        (r#"{"id":"rs_1","type":"reasoning","encrypted_content":"e"}"#, true, true),
+        (r#"{"id":"rs_1","type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}]}"#, true, true),
+        (r#"{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]}"#, false, false),
+        (
+            r#"{"id":"rs_1","type":"reasoning","summary":[],"content":[],"encrypted_content":null}"#,
+            false,
+            false,
+        ),
+        (r#"{"id":"rs_1","type":"reasoning","encrypted_content":""}"#, false, false),
+        (r#"{"id":"rs_1","type":"message","encrypted_content":"e"}"#, false, true),
+        ("sig", false, true),
+    ] {
+        let signature = serde_json::to_string(item).unwrap();
+        let answer = format!(
+            r#"{{"role":"assistant","provider":"openai","api":"openai-responses","model":"m","stopReason":"toolUse","content":[{{"type":"thinking","thinking":"hm","thinkingSignature":{signature}}},{{"type":"toolCall","id":"call_1|fc_1","name":"one","arguments":{{}}}}]}}"#
+        );
+        let result = r#"{"role":"toolResult","toolCallId":"call_1|fc_1","content":[]}"#;
+        let body = written(&request(PLAIN, &[&answer, result]), CacheRetention::Short);
+        assert_eq!((body.contains("rs_1"), body.contains(r#""id":"fc_1""#)), (goes, call), "{item}: {body}");
+        assert_eq!(body.matches(r#""call_id":"call_1""#).count(), 2, "{body}");
+    }
+}
+
 #[test]
 fn another_model_gets_words_and_no_items() {
     let mut request = request(&PLAIN.replace(r#""id":"m""#, r#""id":"other""#), &HISTORY[1..2]);

@@ -3,4 +3,5 @@
 
 mod anthropic;
 mod openai_completions;
+mod phases;
 mod server;

@@ -31,11 +31,13 @@ pub(crate) fn server(serve: impl FnOnce(String, TcpStream) + Send + 'static) -> 
     format!("http://{address}")
 }
 
-fn read_request(socket: &mut TcpStream) -> String {
+/// The next request's text, as far as it came before the other end closed.
+pub(crate) fn read_request(socket: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        let count = socket.read(&mut piece).unwrap();
+        // A client that gives up may reset the connection.
+        let count = socket.read(&mut piece).unwrap_or(0);
         bytes.extend_from_slice(&piece[..count]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
@@ -83,6 +85,17 @@ impl Session {
     }
 
     pub(crate) fn ask(&self, provider: &str, model: &str, cancel: &CancellationToken) -> Answer {
+        self.ask_with(&Http::new(), provider, model, cancel)
+    }
+
+    /// With the connections that `http` keeps.
+    pub(crate) fn ask_with(
+        &self,
+        http: &Http,
+        provider: &str,
+        model: &str,
+        cancel: &CancellationToken,
+    ) -> Answer {
         let registry = self.registry();
         let message = Raw::parse(r#"{"role":"user","content":"hello","timestamp":1}"#).unwrap();
         let request = ModelRequest {
@@ -94,8 +107,8 @@ impl Session {
             session_id: "s".into(),
         };
         let (sink, batches) = mpsc::channel(SINK_CAPACITY);
-        let cancel = cancel.clone();
-        let task = tokio::spawn(async move { stream(&Http::new(), &registry, request, sink, cancel).await });
+        let (http, cancel) = (http.clone(), cancel.clone());
+        let task = tokio::spawn(async move { stream(&http, &registry, request, sink, cancel).await });
         Answer { batches, task }
     }
 
