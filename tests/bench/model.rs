@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::wire::Wire;
+use crate::wire::{self, Wire};
 
 /// Longest request that is read: far above any here.
 const MAX_REQUEST_BYTES: usize = 256 << 20;
@@ -223,8 +223,7 @@ impl Answer<'_> {
 
     /// An event of Anthropic's.
     fn event(&mut self, name: &str, data: std::fmt::Arguments<'_>) {
-        let text = format!("event: {name}\ndata: {data}\n\n");
-        self.chunk.extend_from_slice(text.as_bytes());
+        wire::named(&mut self.chunk, name, data);
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

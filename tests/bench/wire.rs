@@ -171,7 +171,7 @@ impl Wire {
     }
 }
 
-fn named(out: &mut Vec<u8>, name: &str, data: std::fmt::Arguments<'_>) {
+pub(crate) fn named(out: &mut Vec<u8>, name: &str, data: std::fmt::Arguments<'_>) {
     // Writing into memory cannot fail.
     let _ = write!(out, "event: {name}\ndata: {data}\n\n");
 }
