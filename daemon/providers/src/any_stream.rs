@@ -86,7 +86,7 @@ where
     S: Stream<Item = Result<Bytes, ModelFailure>> + Send + Unpin + 'static,
 {
     thread_local! {
-        static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        static RUNTIME: Runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     }
     let (sink, mut batches) = mpsc::channel(SINK_CAPACITY);
     let run = async {

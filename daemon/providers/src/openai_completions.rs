@@ -197,7 +197,7 @@ mod tests {
             .collect();
         let files: Vec<&str> =
             text.split("```json").skip(1).filter_map(|part| part.split("```").next()).collect();
-        assert!(!files.is_empty());
+        assert_eq!(files.len(), 1);
         for file in files {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("models.json"), file).unwrap();
