@@ -25,19 +25,34 @@ pub fn settle() {
     }
     inherited::close();
     inherited::default_signals();
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    memory::keep_limits();
 }
 
-/// Gives memory that is free back to the system. The GNU allocator keeps what once was a large session's: it takes free
-/// blocks out of the middle only when told to. Blocks for some milliseconds.
+/// Gives memory that is free back to the system. The GNU allocator takes free blocks out of the middle only when told to.
+/// Blocks for some milliseconds.
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    trim::all();
+    memory::trim();
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
-mod trim {
-    pub(super) fn all() {
+mod memory {
+    /// From this size on a block has pages of its own, which go back when it is freed; and as much may be free at the end of
+    /// an arena. Left alone, both limits grow with the largest block that was ever freed, up to 32 and 64 MiB, and what a large
+    /// session leaves at the end of a thread's arena is kept for good: trimming does not reach it there.
+    const LARGE_BYTES: libc::c_int = 1 << 20;
+
+    pub(super) fn keep_limits() {
+        // SAFETY: plain numbers for the allocator; called before there are other threads.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE_BYTES);
+        }
+    }
+
+    pub(super) fn trim() {
         // SAFETY: the allocator takes its own locks; memory in use is not touched.
         unsafe { libc::malloc_trim(0) };
     }
