@@ -129,7 +129,7 @@ fn a_command_that_is_held_can_be_aborted() {
     types.send(json!({"id": "b", "type": "abort_bash"}));
     release(exchange);
     succeeds(restarting);
-    for _ in 0..4 {
+    while answered(&mut types).len() < 4 {
         types.wait_for("an answer", Record::is_response);
     }
     assert_eq!(["x", "y"].map(|id| data_of(&mut types, id)["cancelled"].clone()), [true, true]);

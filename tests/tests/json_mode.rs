@@ -99,16 +99,20 @@ fn stdin_and_the_first_argument_are_one_message_and_each_further_one_its_own() {
     );
 }
 
+/// A picture of one point.
+const DOT: &[u8] =
+    b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x01D\0;";
+
 #[test]
 fn an_image_goes_beside_the_text_whatever_its_name() {
     let server = ModelServer::start();
     let sandbox = Sandbox::with_models(&server);
-    let path = sandbox.write("project/picture.txt", b"GIF89a\x01\x00\x01\x00");
+    let path = sandbox.write("project/picture.txt", DOT);
     server.prepare(anthropic::text("a dot"));
     let finished = sandbox.atomic(&["--mode", "json", "what is it?", "@picture.txt"]).expect_code(0);
     let records = records(&finished.stdout);
     let text = format!("<file name=\"{}\"></file>\nwhat is it?", path.display());
-    let image = json!({"type": "image", "data": "R0lGODlhAQABAA==", "mimeType": "image/gif"});
+    let image = json!({"type": "image", "data": "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", "mimeType": "image/gif"});
     assert_eq!(said(&records), [json!([{"type": "text", "text": text}, image])]);
     let asked = server.last_request().conversation();
     assert!(asked[0].contains("what is it?") && asked[1].contains("[image]"), "{asked:?}");

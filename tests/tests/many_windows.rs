@@ -221,8 +221,8 @@ fn pictures_wait_for_a_reader_that_rests() {
     let sandbox = Sandbox::with_models(&server);
     let mut shim = sandbox.rpc();
     let file = shim.session_file();
-    // Its first bytes make it a picture.
-    let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0".to_vec();
+    // One point, and behind the end of the picture what nobody looks at.
+    let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\x00\x00\x00\x0d\x49\x44\x41\x54\x78\xda\x63\x64\x60\xf8\x5f\x0f\x00\x02\x87\x01\x80\xeb\x47\xba\x92\x00\x00\x00\x00\x49\x45\x4e\x44\xae\x42\x60\x82".to_vec();
     picture.resize(PICTURE_BYTES, 7);
     let calls: Vec<(String, Value)> = (0..PICTURES)
         .map(|at| {
