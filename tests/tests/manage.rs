@@ -292,7 +292,7 @@ fn an_old_file_is_kept_before_it_is_rewritten_and_the_caller_is_told() {
     shim.finish().expect_code(0);
 }
 
-/// Case BL-103: whatever a path leads to, it is answered, and nothing there is touched.
+/// Whatever a path leads to, it is answered, and nothing there is touched.
 #[test]
 fn what_is_no_session_is_refused_and_left_as_it_is() {
     use std::os::unix::fs::symlink;

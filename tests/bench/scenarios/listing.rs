@@ -22,7 +22,7 @@ const DIRECTORIES: usize = 20;
 /// A word that only one session has.
 const WORD: &str = "zebra";
 
-/// A listing with its index has to be done within this, in milliseconds (case BL-106).
+/// A listing with its index has to be done within this, in milliseconds.
 const WARM_LIMIT: f64 = 1_000.0;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Failure> {
