@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use atomic_tests::within;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -163,31 +164,25 @@ fn round(stage: &Stage, number: usize, fault: Fault, random: &mut fastrand::Rng)
     while Instant::now() < due || commands == 0 {
         load(&mut windows, stage, number, commands, random);
         commands += 1;
-        std::thread::sleep(Duration::from_micros(random.u64(500..12_000)));
+        pause(random.u64(500..12_000));
     }
     let restart = inject(fault, home, daemon, &mut windows, random)?;
     // The load goes on through the fault.
     for _ in 0..random.usize(..6) {
         load(&mut windows, stage, number, commands, random);
         commands += 1;
-        std::thread::sleep(Duration::from_micros(random.u64(..4_000)));
+        pause(random.u64(..4_000));
     }
     windows[2].send("no-sleep", json!({"type": "abort_bash", "requestId": sleeping}));
     if fault == Fault::StopShim {
         windows[1].signal(Signal::CONT);
     }
     if let Some(mut restart) = restart {
-        let end = Instant::now() + DEADLINE;
-        let status = loop {
-            if let Some(status) = restart.try_wait()? {
-                break status;
-            }
-            if Instant::now() > end {
-                let _ = restart.kill();
-                return Err("the restart does not end".into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let Some(status) = within(DEADLINE, || restart.try_wait().transpose()) else {
+            let _ = restart.kill();
+            return Err("the restart does not end".into());
         };
+        let status = status?;
         if !status.success() {
             return Err(format!("the restart ended with {status}").into());
         }
@@ -217,6 +212,11 @@ fn round(stage: &Stage, number: usize, fault: Fault, random: &mut fastrand::Rng)
     let lines = windows.iter().map(|window| window.sent.len()).sum();
     let records = windows.iter().map(Peer::heard).sum();
     Ok(Outcome { told, file, lines, records })
+}
+
+/// Faults and load come at times that the dice say: nothing is waited for here.
+fn pause(micros: u64) {
+    crate::proc::until(Instant::now() + Duration::from_micros(micros));
 }
 
 /// One command of one of the windows: the first streams, the second types ahead, the third is mostly idle.
@@ -295,7 +295,6 @@ fn settle(windows: &mut [Peer; 3]) -> Result<(), Failure> {
         if Instant::now() > end {
             return Err("the session does not settle".into());
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -325,7 +324,6 @@ fn commands_ran(stage: &Stage, number: usize, windows: &[Peer; 3], told: &mut To
 
 /// No command outlives the daemon that ran it.
 fn children_gone(command: &str, told: &mut Told) {
-    let end = Instant::now() + Duration::from_secs(10);
     let started = command.replace(' ', "\0");
     let runs = || {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -336,11 +334,8 @@ fn children_gone(command: &str, told: &mut Told) {
             line.ends_with(&started) || line.ends_with(command)
         })
     };
-    while runs() {
-        if Instant::now() > end {
-            return told.wrong.push(format!("{command} is still running"));
-        }
-        std::thread::sleep(Duration::from_millis(2));
+    if within(Duration::from_secs(10), || (!runs()).then_some(())).is_none() {
+        told.wrong.push(format!("{command} is still running"));
     }
 }
 
@@ -368,7 +363,7 @@ fn reloads(programs: &Programs, server: &Model, options: &FaultOptions) -> Resul
         };
         steady.send(&format!("s{number}"), prompt("steady"));
         reloaded.send(&format!("r{number}"), prompt("reloaded"));
-        std::thread::sleep(Duration::from_micros(random.u64(..15_000)));
+        pause(random.u64(..15_000));
         if random.bool() {
             reloaded.kill();
         } else {
@@ -393,7 +388,6 @@ fn reloads(programs: &Programs, server: &Model, options: &FaultOptions) -> Resul
             if Instant::now() > end {
                 return Err("a session does not settle".into());
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
     }
     told.read(Path::new(&file));
@@ -436,7 +430,7 @@ fn attaches(programs: &Programs, server: &Model, options: &FaultOptions) -> Resu
     for number in 0..options.rounds {
         // The process takes a few milliseconds to get there.
         let around = UNLOAD_AFTER.as_micros() as u64;
-        std::thread::sleep(Duration::from_micros(random.u64(around.saturating_sub(12_000)..around + 4_000)));
+        pause(random.u64(around.saturating_sub(12_000)..around + 4_000));
         let mut window = Peer::open(home.command(&["--mode", "rpc", "--session", &file]))?;
         let state = window.ask("state", "get_state")?;
         if state["messageCount"] != messages || state["sessionFile"] != file.as_str() {

@@ -147,15 +147,9 @@ impl Peer {
     /// Ends stdin and waits for the exit; gives its code.
     pub(super) fn close(&mut self) -> Result<Option<i32>, Failure> {
         self.stdin = None;
-        let end = Instant::now() + DEADLINE;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status.code());
-            }
-            if Instant::now() > end {
-                return Err("a window does not end".into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        match atomic_tests::within(DEADLINE, || self.child.try_wait().transpose()) {
+            Some(status) => Ok(status?.code()),
+            None => Err("a window does not end".into()),
         }
     }
 }
