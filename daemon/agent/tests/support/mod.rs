@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod shortened;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
