@@ -134,17 +134,10 @@ impl Agent {
     /// The call failed: once more if that may pass, by the rules for answers.
     fn branch_failed(&mut self, work: Work, failure: ModelFailure) {
         let attempt = self.branching.as_ref().map_or(0, |branching| branching.retries) + 1;
-        let Some(delay_ms) = self.retry.delay(attempt, &failure) else {
-            return self.end_branching(Err(failure.message));
+        let timer = match self.schedule_summarization(attempt, failure) {
+            Ok(timer) => timer,
+            Err(why) => return self.end_branching(Err(why)),
         };
-        self.emit(Event::SummarizationRetryScheduled {
-            attempt,
-            max_attempts: self.retry.max_retries,
-            delay_ms,
-            error_message: failure.message,
-        });
-        let timer = TimerId(self.number());
-        self.out.push(Effect::WakeAt { timer, at: self.now.plus(delay_ms) });
         if let Some(branching) = &mut self.branching {
             branching.retries = attempt;
             branching.stage = Stage::Waiting(timer, work);

@@ -321,9 +321,23 @@ impl Agent {
     /// The planner's call failed: once more if that may pass, by the rules for answers.
     fn planner_failed(&mut self, work: Work, failure: ModelFailure) {
         let attempt = self.compaction.as_ref().map_or(0, |compacting| compacting.retries) + 1;
-        let Some(delay_ms) = self.retry.delay(attempt, &failure) else {
-            return self.without_planner(work, &failure.message);
+        let timer = match self.schedule_summarization(attempt, failure) {
+            Ok(timer) => timer,
+            Err(why) => return self.without_planner(work, &why),
         };
+        if let Some(compacting) = &mut self.compaction {
+            compacting.retries = attempt;
+            compacting.stage = Stage::Waiting(timer, work);
+        }
+    }
+
+    /// Announces another call of a model that plans or sums up, if what failed may pass; else gives back why it failed.
+    pub(crate) fn schedule_summarization(
+        &mut self,
+        attempt: u32,
+        failure: ModelFailure,
+    ) -> Result<TimerId, String> {
+        let Some(delay_ms) = self.retry.delay(attempt, &failure) else { return Err(failure.message) };
         self.emit(Event::SummarizationRetryScheduled {
             attempt,
             max_attempts: self.retry.max_retries,
@@ -332,10 +346,7 @@ impl Agent {
         });
         let timer = TimerId(self.number());
         self.out.push(Effect::WakeAt { timer, at: self.now.plus(delay_ms) });
-        if let Some(compacting) = &mut self.compaction {
-            compacting.retries = attempt;
-            compacting.stage = Stage::Waiting(timer, work);
-        }
+        Ok(timer)
     }
 
     /// The time for the next call of the planner has come.
